@@ -22,7 +22,7 @@ NIGHTLY ?=
 LIGHT := tests $(patsubst %,--ignore=%,$(MODELS) $(FRAMEWORKS) $(EXAMPLE_RUNS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-trl setup-tinker setup-skyrl setup-examples setup-gyms setup-clients model demo example test test-frameworks test-examples test-nightly lint format docs site lock outdated dist dist-check coverage gpu-check clean
+.PHONY: help setup setup-trl setup-tinker setup-skyrl setup-examples setup-gyms setup-clients model demo example test test-frameworks test-examples test-nightly lint format docs site lock outdated dist dist-check coverage gpu-check screenshots clean
 
 help: ## This list
 	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11] [DEVICE=cpu|cuda]"
@@ -87,6 +87,10 @@ test-frameworks: model ## Real agents of the frameworks of a change, traced and 
 
 test-examples: model setup-examples ## One update of the examples of a change with the real model, scored before and after
 	@$(BIN)/python -m pytest $(NIGHTLY) $(EXAMPLE_RUNS) $(ARGS)
+
+screenshots: setup ## Pictures of every page in screenshots/, with index.html as a contact sheet (needs Chromium)
+	@LTRAIN_SCREENSHOTS=screenshots $(BIN)/python -m pytest -q --nightly tests/ui/test_screenshots.py
+	@echo "screenshots/index.html shows every page, light and dark, wide and on a phone"
 
 lint: setup ## ruff, mypy --strict and the import contracts of the packages
 	@$(BIN)/ruff check .

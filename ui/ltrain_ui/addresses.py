@@ -3,6 +3,7 @@
 from urllib.parse import quote, urlencode
 
 from ltrain_transforms.reports import GroupReference, Kind, Reference, WaveReference
+from ltrain_ui.suggestions import Suggestion
 
 FOLDERS = {
     Kind.RUN: "runs",
@@ -32,6 +33,13 @@ def address_of(reference: object) -> str | None:
             return f"/groups?{urlencode(place)}"
         case _:
             return None
+
+
+def suggestion_address(suggestion: Suggestion) -> str:
+    """Return the address of the page of a suggestion."""
+    if suggestion.kind == "task":
+        return task_address(suggestion.run, suggestion.text)
+    return str(address_of(Reference(Kind(suggestion.kind), suggestion.text)))
 
 
 def task_address(run: str, task: str) -> str:

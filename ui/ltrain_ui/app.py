@@ -171,7 +171,7 @@ def make_app(
     site = Site(sessions, way, renderer, secure)
     session = Route("/session", site.sign_in, methods=["POST"])
     app = Starlette(
-        routes=[*page_routes(sources, renderer), session, STATIC],
+        routes=[*page_routes(sources), session, STATIC],
         exception_handlers={LtrainError: site.refuse, 404: site.absent, 500: site.fail},
     )
     every = Route("/{path:path}", site.ask_to_sign_in, methods=["GET", "POST"])
@@ -180,4 +180,4 @@ def make_app(
 
 def make_open_app(sources: Sources) -> ASGIApp:
     """Return the pages without sign-in, for this process alone; errors are raised."""
-    return Starlette(routes=[*page_routes(sources, Renderer()), STATIC])
+    return Starlette(routes=[*page_routes(sources), STATIC])

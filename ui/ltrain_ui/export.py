@@ -22,7 +22,10 @@ from ltrain_ui.addresses import address_of
 
 LINK = re.compile(r' (href|src)="([^"]*)"')
 """A link in a page. Text of traces has no quotes there: the templates escape them."""
-SERVED = re.compile(r'<header>.*?</header>|<form.*?</form>| data-live="[^"]*"', re.DOTALL)
+SERVED = re.compile(
+    r'<header class="side">.*?</header>|<dialog.*?</dialog>|<form.*?</form>| data-live="[^"]*"',
+    re.DOTALL,
+)
 """The lists, the queries, the forms and what refreshes a page, which need the server."""
 FOLLOWED = re.compile(r"/groups\?.*|/policies/[^?]+|/datasets/[^?]+|/static/.*")
 """Addresses whose pages are written, beside those of the run."""

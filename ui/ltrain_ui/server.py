@@ -82,7 +82,7 @@ def serve(
 
         way: SignIn
         if keys is None:
-            way = CodeSignIn(lambda: announce("signed in; for another browser:"))
+            way = CodeSignIn(lambda: announce("the link before is an hour old; now open"))
         else:
             way = KeySignIn(keys)
             if tls is None:

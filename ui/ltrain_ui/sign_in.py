@@ -1,8 +1,8 @@
 """The secret that signs a browser in: the code of the printed link, or a key of the store.
 
-On this machine it is a code that works once. Other users of the machine can open the port too, so
-no page is shown without it. The code is in the fragment of the printed link: a browser sends no
-fragment, so no log contains it.
+On this machine it is a code that works for an hour, as often as the link is opened. Other users of
+the machine can open the port too, so no page is shown without it. The code is in the fragment of
+the printed link: a browser sends no fragment, so no log contains it.
 
 Beyond this machine it is a key that can read. It is checked again at every request, so a key that
 was revoked ends its sessions.
@@ -10,6 +10,7 @@ was revoked ends its sessions.
 
 import hmac
 import secrets
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -19,6 +20,8 @@ from ltrain_collector.feedback import local_person
 from ltrain_ui.sessions import Visitor
 
 DENIED = (401, 403)
+CODE_LIFETIME = 3600.0
+"""Seconds in which a code signs browsers in."""
 
 
 class SignIn(Protocol):
@@ -37,32 +40,39 @@ class SignIn(Protocol):
 
 
 class CodeSignIn:
-    """A code that signs one browser in; then it is another one."""
+    """A code that signs browsers in for an hour; the first attempt after it brings another one."""
 
     by_key = False
     refusal = (
-        "This link was used, or its `ltrain ui` has ended: a link signs one browser in. The "
-        "terminal of `ltrain ui` shows a link for another browser; for `ltrain run --ui` and "
-        "`ltrain demo --ui` it is the last of logs/ui.log in LTRAIN_HOME. Without either, "
-        "`ltrain ui --port 0` prints a new link."
+        "This link is older than an hour, or its `ltrain ui` has ended. The terminal of `ltrain "
+        "ui` shows a new one; for `ltrain run --ui` and `ltrain demo --ui` it is the last of "
+        "logs/ui.log in LTRAIN_HOME. Without either, `ltrain ui --port 0` prints a link."
     )
 
-    def __init__(self, announce: Callable[[], None]) -> None:
+    def __init__(
+        self, announce: Callable[[], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Make the first code.
 
         Args:
-            announce: called when a code was used.
+            announce: called when an expired code was replaced.
         """
-        self.code = secrets.token_urlsafe(24)
-        self._announce = announce
+        self._announce, self._clock = announce, clock
+        self._renew()
 
     def admit(self, secret: str) -> Visitor | None:
-        """Return the user of this process if the code is right."""
+        """Return the user of this process if the code is right and not expired."""
         if not hmac.compare_digest(secret.encode(), self.code.encode()):
             return None
-        self.code = secrets.token_urlsafe(24)
+        if self._clock() < self._ends:
+            return Visitor(local_person())
+        self._renew()
         self._announce()
-        return Visitor(local_person())
+        return None
+
+    def _renew(self) -> None:
+        self.code = secrets.token_urlsafe(24)
+        self._ends = self._clock() + CODE_LIFETIME
 
     def still_admits(self, visitor: Visitor) -> bool:
         """Return True: a code signs in until the session ends."""

@@ -31,7 +31,8 @@ def publish(home: Path, number: int, parent: int | None, dataset: str | None = N
 
 def lineage(found: object) -> Grid:
     assert isinstance(found, Report)
-    return next(part for part in found.parts if part.title.startswith("Lineage"))  # type: ignore[return-value]
+    grids = (part for part in found.parts if isinstance(part, Grid))
+    return next(grid for grid in grids if grid.title.startswith("Lineage"))
 
 
 def versions(found: object) -> list[str]:

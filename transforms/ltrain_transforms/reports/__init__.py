@@ -32,6 +32,8 @@ if TYPE_CHECKING:
         Grid,
         Points,
         Report,
+        Tile,
+        Tiles,
         format_cell,
         join_names,
     )
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
         run_state,
         run_watermark,
     )
-    from ltrain_transforms.reports.task import task_report
+    from ltrain_transforms.reports.task import Sibling, read_siblings, task_report
     from ltrain_transforms.reports.traffic import traffic_report
     from ltrain_transforms.reports.wave import wave_report
     from ltrain_transforms.reports.wave_rewards import apply_recipe, read_results

@@ -20,6 +20,23 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
+class Tile:
+    """A figure that a reader sees first."""
+
+    name: str
+    value: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The figures at the top of a page."""
+
+    title: str
+    rows: tuple[Tile, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Grid:
     title: str
     columns: tuple[str, ...]
@@ -59,7 +76,7 @@ class Chart:
 class Report:
     title: str
     subtitle: str
-    parts: tuple[Facts | Grid | Chart, ...]
+    parts: tuple[Facts | Grid | Chart | Tiles, ...]
     data: dict[str, Any] = field(repr=False)
     """The same content for `--json`."""
 

@@ -1,7 +1,7 @@
 """The report on a run, by wave: evaluations, rules, validation, drops, learning and time."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +10,16 @@ import polars as pl
 from ltrain_transforms.reports.alarms import alarm_facts
 from ltrain_transforms.reports.dataset import PROMPTS
 from ltrain_transforms.reports.references import Kind, Reference, WaveReference
-from ltrain_transforms.reports.report import Cell, Chart, Facts, Grid, Report
+from ltrain_transforms.reports.report import (
+    Cell,
+    Chart,
+    Facts,
+    Grid,
+    Report,
+    Tile,
+    Tiles,
+    format_cell,
+)
 from ltrain_transforms.reports.run_state import RunState
 from ltrain_transforms.reports.wave_rewards import RecipeResults
 from ltrain_transforms.reports.waves import RunWaves, WaveUpdate
@@ -34,7 +43,7 @@ METRICS = (
 )
 """The metrics of the learner that have a chart; the table has all of them."""
 
-Parts = tuple[Facts | Chart | Grid, ...]
+Parts = tuple[Facts | Chart | Grid | Tiles, ...]
 WaveValues = dict[str, dict[int, float]]
 """Numbers by name and wave."""
 
@@ -100,8 +109,52 @@ def run_report(
         ),
     )
     alarms = (alarm_facts(run, run_waves.alarms),) if run_waves.alarms else ()
-    parts: Parts = (facts, *alarms, *(chart for chart in charts if chart.series), *grids)
+    tiles = Tiles("Figures", tuple(_tiles(run_waves, results, train, others, durations)))
+    parts: Parts = (facts, tiles, *alarms, *(chart for chart in charts if chart.series), *grids)
     return Report(f"run {run}", "", parts, _data(run, run_waves, results, durations, state))
+
+
+def _tiles(
+    run_waves: RunWaves,
+    results: RecipeResults | None,
+    train: WaveValues,
+    held_out: WaveValues,
+    durations: WaveValues,
+) -> Iterator[Tile]:
+    """Yield the figures that a reader looks for first, as far as they are known."""
+    if scores := _first_values(held_out):
+        yield Tile("Held-out score", format_cell(scores[-1]), _change(scores))
+    if rewards := _first_values(train):
+        yield Tile("Reward in training", format_cell(rewards[-1]), _change(rewards))
+    failed = run_waves.outcomes.filter(~pl.col("outcome").is_in(["ok", ""]))["rollouts"].sum()
+    rollouts = sum(wave.rollouts for wave in run_waves.waves)
+    yield Tile("Rollouts", f"{rollouts:,}", f"{failed:,} did not end ok")
+    if results is not None:
+        tokens, rows = (results.samples[name].sum() for name in ("tokens", "samples"))
+        yield Tile("Trained tokens", f"{tokens:,}", f"in {rows:,} rows")
+    if run_waves.waves:
+        began, ended = (
+            least(getattr(wave, name) for wave in run_waves.waves)
+            for least, name in ((min, "began"), (max, "ended"))
+        )
+        spent = {name: sum(points.values()) for name, points in durations.items()}
+        longest = max(spent, key=lambda name: spent[name], default="")
+        seconds = (ended - began) / 1e9
+        detail = f"{spent[longest]:,.0f} s in {longest}" if longest else ""
+        value = f"{seconds / 60:,.1f} min" if seconds > 90 else f"{seconds:,.1f} s"
+        yield Tile("Time", value, detail)
+
+
+def _first_values(values: WaveValues) -> list[float]:
+    """Return the values of `reward` by wave, else those of the first name."""
+    name = "reward" if "reward" in values else next(iter(values), None)
+    return [] if name is None else [values[name][wave] for wave in sorted(values[name])]
+
+
+def _change(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return "one wave"
+    return f"{values[-1] - values[0]:+.3f} since {format_cell(values[0])} in the first"
 
 
 def phase_seconds(run_waves: RunWaves) -> WaveValues:

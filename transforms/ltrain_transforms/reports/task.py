@@ -1,6 +1,7 @@
 """The report on one task of a run: its rollouts, wave by wave, with their rewards."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -28,6 +29,20 @@ SELECT wave, mode, rollout, outcome, policies,
 FROM attempted LEFT JOIN judged USING rollout
 ORDER BY wave, mode, score DESC, rollout
 """
+GROUP = """
+SELECT rollout, score, outcome, sample FROM ({rollouts}) AS rollouts
+LEFT JOIN (
+    SELECT RolloutId AS rollout, max(toInt64(SampleIndex)) AS sample FROM otel.spans
+    WHERE RunId = {{run:String}} AND TaskId = {{task:String}} AND RolloutId != ''
+    GROUP BY rollout
+) AS samples USING rollout
+WHERE mode = {{mode:String}} AND wave = {{wave:Int64}}
+ORDER BY sample, rollout LIMIT {{limit:UInt32}}
+"""
+MAX_SIBLINGS = 64
+"""Rollouts of a group that are read for the page of one of them."""
+SHADES = 4
+"""Shades of a rollout in its group: 0 for the least reward, to this one for the most."""
 COLUMNS = ("wave", "policy", "rollouts", "mean", "rollouts by reward")
 
 
@@ -61,6 +76,48 @@ def task_report(
     rows = tuple(_row(run, task, own) for own in waves)
     parts = (facts, *((chart,) if chart.series else ()), Grid("Waves", COLUMNS, rows))
     return Report(f"task {task}", "", parts, {**parameters, "rollouts": rollouts.to_dicts()})
+
+
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """A rollout among those of its group."""
+
+    reference: Reference
+    sample: int | None
+    score: float | None
+    outcome: str
+    shade: int = 0
+
+    def describe(self) -> str:
+        """Return its reward, or how it ended."""
+        return f"sample {self.sample}: {_label(self.outcome, self.score)}"
+
+
+def read_siblings(
+    store: Store,
+    group: GroupReference,
+    name: str = "reward",
+    trust: Sequence[str] = sender_roles.TRUSTED,
+) -> list[Sibling]:
+    """Return the rollouts of a group, in the order of their samples.
+
+    Args:
+        name: the evaluation by which they are shaded.
+    """
+    runner = sender_roles.role_condition(Role.RUNNER, trust)
+    sql = GROUP.format(rollouts=ROLLOUTS.format(runner=runner))
+    place = {"run": group.run, "task": group.task, "mode": group.mode, "wave": group.wave}
+    found = store.query(sql, {**place, "name": name, "limit": MAX_SIBLINGS})
+    scores = found["score"].drop_nulls()
+    least, most = (scores.min(), scores.max()) if scores.len() else (0.0, 0.0)
+    width = float(most) - float(least)  # type: ignore[arg-type]
+    return [
+        Sibling(
+            *(Reference(Kind.ROLLOUT, rollout), sample, score, outcome),
+            shade=round((score - least) / width * SHADES) if score is not None and width else 0,
+        )
+        for rollout, score, outcome, sample in found.iter_rows()
+    ]
 
 
 def _means(waves: Iterable[pl.DataFrame]) -> Iterator[tuple[float, float]]:

@@ -19,8 +19,8 @@ from markupsafe import Markup
 from ltrain_instrument.machine import visible
 from ltrain_instrument.quantity import quantity
 from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.reports import Chart, Facts, Grid, Report, format_cell
-from ltrain_transforms.show import charts, credit, display_text
+from ltrain_transforms.reports import Chart, Facts, Grid, Report, Sibling, Tiles, format_cell
+from ltrain_transforms.show import charts, credit, display_text, headline
 from ltrain_transforms.show.call_window import CallMacros, CallName, call_window
 from ltrain_transforms.show.conversation import Conversation, excerpt
 from ltrain_transforms.show.tree import Attempt, RolloutTree, TreeCall
@@ -31,6 +31,8 @@ MIN_BAR = 3
 """Minimum length of the bar of a call, in thousandths of the time line."""
 FOLD_FROM = 600
 """A text with more characters is folded."""
+MAX_HEADLINE = 200
+"""Characters of the task in the heading of a page."""
 MAX_NAME = 200
 """Characters of a name or a badge in the row of a call."""
 MOST_DROPS = 200
@@ -80,6 +82,7 @@ def tree_values(
     next_text: str = "",
     has_newer: bool = False,
     feedback: object = None,
+    siblings: Sequence[Sibling] = (),
 ) -> dict[str, Any]:
     """Return the values of `rollout.html.j2`, beside those of every page.
 
@@ -91,9 +94,11 @@ def tree_values(
         next_text: the text of the link to it.
         has_newer: whether the store has newer spans than the dataset that is shown.
         feedback: the forms of `feedback.html.j2`, a template of `ltrain ui`; None: no forms.
+        siblings: the rollouts of its group.
     """
     tree = {"wanted": wanted, "rows": rows, "form": form, "has_newer": has_newer}
-    return {**tree, "next": next, "next_text": next_text, "feedback": feedback}
+    more = {"next": next, "next_text": next_text, "siblings": siblings}
+    return {**tree, **more, "feedback": feedback}
 
 
 def render_rows(shown: RolloutTree, number: int, start: int, templates: Environment) -> str:
@@ -156,6 +161,8 @@ def page_templates() -> Environment:
     environment.globals |= {
         "credit": credit,
         "words": display_text,
+        "headline": headline.headline,
+        "chips_of": headline.chips,
         "call_window": call_window,
         "excerpt": excerpt,
         "signed": display_text.format_signed,
@@ -167,8 +174,10 @@ def page_templates() -> Environment:
         "call_badges": call_badges,
         "fold_from": FOLD_FROM,
         "name_length": MAX_NAME,
+        "headline_length": MAX_HEADLINE,
         "most_drops": MOST_DROPS,
         "deepest": DEEPEST,
+        "is_tiles": lambda part: isinstance(part, Tiles),
         "is_facts": lambda part: isinstance(part, Facts),
         "is_grid": lambda part: isinstance(part, Grid),
         "is_chart": lambda part: isinstance(part, Chart),

@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree as Branches
 
 from ltrain_instrument.machine import visible
-from ltrain_transforms.reports import Facts, Grid, Report, format_cell
+from ltrain_transforms.reports import Facts, Grid, Report, Tiles, format_cell
 from ltrain_transforms.show import credit, display_text
 from ltrain_transforms.show.display_text import shorten
 from ltrain_transforms.show.tree import Attempt, RolloutTree, Row, TreeCall
@@ -137,6 +137,9 @@ def _report(shown: Report, width: int) -> Iterator[RenderableType]:
     head = Text(visible(shown.title), "bold")
     yield head.append(f"\n{visible(shown.subtitle)}", "not bold") if shown.subtitle else head
     for part in shown.parts:
+        if isinstance(part, Tiles):
+            facts = [(each.name, f"{each.value}  {each.detail}".rstrip()) for each in part.rows]
+            yield _facts(Facts("", tuple(facts)))
         if isinstance(part, Facts):
             yield _facts(part)
         elif isinstance(part, Grid):  # grids also hold the numbers of the charts

@@ -1,6 +1,7 @@
 """Pages of rollouts side by side: a group, and one task under two versions."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,6 +17,7 @@ from ltrain_transforms.reports import (
 )
 from ltrain_transforms.show import Group, align_calls, compare_task, read_group, recipe_of_group
 from ltrain_ui.addresses import KeyLink, address_of, compare_address, task_address
+from ltrain_ui.breadcrumbs import group_crumbs
 from ltrain_ui.listing import parse_number
 from ltrain_ui.pages.renderer import Renderer
 from ltrain_ui.sources import Sources
@@ -23,6 +25,9 @@ from ltrain_ui.sources import Sources
 
 class ComparisonPages:
     """Rollouts of a task, and versions of a policy, side by side."""
+
+    section = "Compare"
+    """The section of the navigation."""
 
     def __init__(self, sources: Sources, renderer: Renderer) -> None:
         self._sources = sources
@@ -43,24 +48,32 @@ class ComparisonPages:
         group = sources.read(lambda store: read_group(store, recipe, label, place))
         waves = task_address(place.run, place.task)
         links = [("This task in all waves", "w", waves)]
-        return self._group(request, group, group.title, links)
+        return self._group(
+            request, group, group.title, links, section="Runs", crumbs=group_crumbs(place)
+        )
 
     def _group(
-        self, request: Request, group: Group, title: str, links: Sequence[KeyLink]
+        self,
+        request: Request,
+        group: Group,
+        title: str,
+        links: Sequence[KeyLink],
+        **values: Any,
     ) -> Response:
-        place, values = group.reference, request.query_params
-        pair = group.pair(values.get("first", ""), values.get("second", ""))
+        place, named = group.reference, request.query_params
+        pair = group.pair(named.get("first", ""), named.get("second", ""))
         chosen = ("first", "second")
         return self._renderer.page(
             "group.html.j2",
             title=title,
             group=group,
             links=links,
-            fields=[(name, text) for name, text in values.items() if name not in chosen],
+            fields=[(name, text) for name, text in named.items() if name not in chosen],
             pair=dict(zip(chosen, pair, strict=True)) if pair else None,
             alignment=align_calls(*(member.calls for member in pair)) if pair else None,
             run=address_of(Reference(Kind.RUN, place.run)),
             wave=address_of(WaveReference(place.run, place.mode, place.wave)),
+            **values,
         )
 
     def compare(self, request: Request) -> Response:
@@ -82,4 +95,5 @@ class ComparisonPages:
         recipe, label = recipe_of_group(sources.recipe)
         group = sources.read(lambda store: compare_task(store, recipe, label, rows, mode, task))
         links = [("All tasks", "u", compare_address(a, b, mode, name))]
-        return self._group(request, group, f"task {task}: {b} against {a}", links)
+        crumbs = [("Compare", "/compare"), (f"{b} against {a}", links[0][2]), (task, None)]
+        return self._group(request, group, f"task {task}: {b} against {a}", links, crumbs=crumbs)

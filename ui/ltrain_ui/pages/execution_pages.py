@@ -1,6 +1,7 @@
 """Pages of executions: lists, the tree of one, and its trained tokens."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,9 +13,10 @@ from starlette.routing import Route
 from ltrain_collector.errors import BadParameter
 from ltrain_instrument.quantity import quantity
 from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.reports import Kind, Reference
+from ltrain_transforms.reports import Kind, Reference, read_siblings
 from ltrain_transforms.show import SHADES, Extent, RolloutTree, trained_rows, tree_values
 from ltrain_ui.addresses import FOLDERS, KeyLink, address_of, tokens_address
+from ltrain_ui.breadcrumbs import SHORT, execution_crumbs, group_of
 from ltrain_ui.listing import FIELDS, ListQuery, neighbours, parse_number, read_page
 from ltrain_ui.pages.feedback_pages import PageFeedback, page_feedback
 from ltrain_ui.pages.renderer import Renderer
@@ -24,6 +26,9 @@ from ltrain_ui.trees import OpenedTree, TreeAddress, Trees
 
 class ExecutionPages:
     """Pages of what agents did: rollouts, traces, sessions and spans."""
+
+    section = "Rollouts"
+    """The section of the navigation."""
 
     def __init__(self, sources: Sources, renderer: Renderer) -> None:
         self._sources = sources
@@ -54,15 +59,19 @@ class ExecutionPages:
         query = ListQuery.parse(request.query_params)
         page = self._sources.read(lambda store: read_page(store, query))
         return self._renderer.page(
-            "rollouts.html.j2", title="Rollouts and traces", query=query, page=page
+            "rollouts.html.j2",
+            title="Rollouts and traces",
+            query=query,
+            page=page,
+            section="Feedback" if query.values.get("unrated") else "Rollouts",
         )
 
     def _execution(self, kind: str) -> Callable[[Request], Response]:
         def execution(request: Request) -> Response:
             """Show a rollout, trace, session or span as a tree of calls."""
-            values = request.query_params
-            address = _tree_address(f"{kind}:{request.path_params['id']}", values)
-            opened, query = self._trees.open(address), ListQuery.parse(values)
+            fields = request.query_params
+            address = _tree_address(f"{kind}:{request.path_params['id']}", fields)
+            opened, query = self._trees.open(address), ListQuery.parse(fields)
             shown = opened.tree
             links = [("List", "u", query.address())]
             if query.values:
@@ -72,9 +81,19 @@ class ExecutionPages:
             if opened.dataset is not None:
                 links.append(_other_judge(request, address))
             feedback = page_feedback(self._sources, query, shown)
-            return self._renderer.show(shown, links, **_values(request, address, opened, feedback))
+            values = _values(request, address, opened, feedback) | self._siblings(shown)
+            return self._renderer.show(shown, links, crumbs=execution_crumbs(shown), **values)
 
         return execution
+
+    def _siblings(self, shown: RolloutTree) -> dict[str, Any]:
+        """Return the rollouts of its group, for the template."""
+        group = group_of(shown)
+        if group is None:
+            return {}
+        trust = self._sources.trusted_senders()
+        read = partial(read_siblings, group=group, trust=trust)
+        return {"siblings": self._sources.read(read)}
 
     def rows(self, request: Request) -> Response:
         """Return a block of rows of calls."""
@@ -118,6 +137,11 @@ class ExecutionPages:
         links = [("Rollout", "u", address_of(Reference(Kind.ROLLOUT, rollout)))]
         title = f"trained rows of rollout {rollout}"
         values = {"rollout": rollout, "rows": rows, "by": shade, "shades": SHADES}
+        values["crumbs"] = [
+            ("Rollouts", "/rollouts"),
+            (rollout[:SHORT], links[0][2]),
+            ("tokens", None),
+        ]
         return self._renderer.page("tokens.html.j2", title=title, links=links, **values)
 
 

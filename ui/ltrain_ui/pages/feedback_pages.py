@@ -123,6 +123,9 @@ class PageFeedback:
 class FeedbackPages:
     """Thumbs, values, notes and withdrawals of the person who has signed in."""
 
+    section = "Feedback"
+    """The section of the navigation."""
+
     def __init__(self, sources: Sources, renderer: Renderer) -> None:
         self._sources = sources
         self._renderer = renderer

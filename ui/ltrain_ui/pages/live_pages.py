@@ -27,6 +27,9 @@ FILTERS = ("service", "run")
 class LivePages:
     """The page of spans as they arrive."""
 
+    section = "Live"
+    """The section of the navigation."""
+
     def __init__(self, sources: Sources, renderer: Renderer) -> None:
         self._renderer = renderer
         self._spans = LiveSpans(sources)

@@ -23,6 +23,6 @@ PAGES = (
 )
 
 
-def page_routes(sources: Sources, renderer: Renderer) -> list[Route]:
+def page_routes(sources: Sources) -> list[Route]:
     """Return the addresses of all pages, and the functions that answer them."""
-    return [route for pages in PAGES for route in pages(sources, renderer).routes()]
+    return [route for pages in PAGES for route in pages(sources, Renderer(pages.section)).routes()]

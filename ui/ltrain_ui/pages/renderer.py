@@ -17,12 +17,31 @@ from ltrain_transforms.show import (
 from ltrain_ui.addresses import KeyLink, address_of
 
 FRAME = "frame.html.j2"
+MENU = (
+    (
+        "",
+        (
+            ("Runs", "/"),
+            ("Rollouts", "/rollouts"),
+            ("Live", "/live"),
+            ("Policies", "/policies"),
+            ("Datasets", "/datasets"),
+        ),
+    ),
+    ("Judge", (("Feedback", "/rollouts?unrated=reward"), ("Compare", "/compare"))),
+    ("Ask", (("SQL", "/sql"),)),
+)
+"""The sections of the navigation: a title, and the names and addresses of pages."""
+Crumbs = Sequence[tuple[str, str | None]]
+"""The places above a page, from the outermost: text and address; the last one is the page."""
 
 
 class Renderer:
     """The templates, with the frame and the addresses of these pages."""
 
-    def __init__(self) -> None:
+    def __init__(self, section: str = "") -> None:
+        """Prepare the templates; `section` is the name in the navigation that is marked."""
+        self._section = section
         shared = page_templates()
         assert shared.loader is not None
         loader = ChoiceLoader([PackageLoader("ltrain_ui"), shared.loader])
@@ -33,6 +52,9 @@ class Renderer:
         values = {
             "layout": FRAME,
             "href": address_of,
+            "menu": MENU,
+            "section": self._section,
+            "crumbs": (),
             "links": (),
             "live": None,
             "near": (),
@@ -60,9 +82,11 @@ class Renderer:
         """Return the body of a call, with its form for feedback."""
         return render_body(shown, attempt, position, self._templates, feedback)
 
-    def show_live(self, shown: Report, version: str, is_live: bool) -> Response:
+    def show_live(self, shown: Report, version: str, is_live: bool, **values: Any) -> Response:
         """Return a page that `ui.js` requests again while it is live, with its `ETag`."""
         live = version if is_live else None
-        response = self.page(template_name(shown), title=shown.title, shown=shown, live=live)
+        response = self.page(
+            template_name(shown), title=shown.title, shown=shown, live=live, **values
+        )
         response.headers["etag"] = version
         return response

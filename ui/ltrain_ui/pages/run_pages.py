@@ -25,12 +25,16 @@ from ltrain_transforms.reports import (
 )
 from ltrain_transforms.show import trained_run_report
 from ltrain_ui.addresses import address_of, rules_address
+from ltrain_ui.breadcrumbs import run_crumbs, wave_crumbs
 from ltrain_ui.pages.renderer import Renderer
 from ltrain_ui.sources import Sources
 
 
 class RunPages:
     """Pages of runs and of their training."""
+
+    section = "Runs"
+    """The section of the navigation."""
 
     def __init__(self, sources: Sources, renderer: Renderer) -> None:
         self._sources = sources
@@ -70,14 +74,16 @@ class RunPages:
             return Response(status_code=304, headers={"etag": version})
         report = sources.read(lambda store: trained_run_report(store, sources.home, name, trust))
         is_live = run_state(sources.home, name).status is RunStatus.RUNNING
-        return self._renderer.show_live(report, version, is_live)
+        crumbs = run_crumbs(name)
+        return self._renderer.show_live(report, version, is_live, crumbs=crumbs)
 
     def wave(self, request: Request) -> Response:
         """Show a wave: what is left of its rollouts at each step, and its groups."""
         wave, sources = _wave(request), self._sources
         trust = sources.trusted_senders()
         report = sources.read(lambda store: wave_report(store, sources.home, wave, trust))
-        return self._renderer.show(report, [("What rules give on it", "r", rules_address(wave))])
+        links = [("What rules give on it", "r", rules_address(wave))]
+        return self._renderer.show(report, links, crumbs=wave_crumbs(wave))
 
     def rules(self, request: Request) -> Response:
         """Show what the recipe gives on a wave now, and what it gave when it was trained."""
@@ -86,7 +92,8 @@ class RunPages:
         report = sources.read(
             lambda store: rules_comparison(store, sources.home, recipe, label, wave)
         )
-        return self._renderer.show(report, [("Wave", "u", str(address_of(wave)))])
+        links = [("Wave", "u", str(address_of(wave)))]
+        return self._renderer.show(report, links, crumbs=wave_crumbs(wave, ("rules", None)))
 
     def task(self, request: Request) -> Response:
         """Show a task of a run, wave by wave."""
@@ -94,7 +101,8 @@ class RunPages:
         name, trust = request.query_params.get("name", "reward"), sources.trusted_senders()
         run, task = place["run"], place["task"]
         return self._renderer.show(
-            sources.read(lambda store: task_report(store, run, task, name, trust))
+            sources.read(lambda store: task_report(store, run, task, name, trust)),
+            crumbs=run_crumbs(run, (task, None)),
         )
 
 

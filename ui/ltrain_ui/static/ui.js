@@ -6,13 +6,78 @@ function move(by) {
   items[Math.min(Math.max(next, 0), items.length - 1)].focus();
 }
 
+const find = document.querySelector("form[role=search] input");
+const keys = document.getElementById("keys");
+
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
   const key = event.key.toLowerCase();
+  if (key === "/" && find) {
+    event.preventDefault();
+    return find.select();
+  }
   const list = document.querySelector("a.item");
   if (list && (key === "j" || key === "k")) move(key === "j" ? 1 : -1);
   else document.querySelector(`[data-key="${CSS.escape(key)}"]`)?.click();
 });
+
+const help = document.querySelector(".side .keys");
+if (help) {
+  help.hidden = false;
+  help.addEventListener("click", () => keys.showModal());
+}
+
+// Suggestions while somebody types: arrows choose, Enter opens the chosen one, else what the text names.
+const list = document.getElementById("suggestions");
+let asked = 0, chosen = -1;
+
+function choose(index) {
+  chosen = index;
+  [...list.children].forEach((item, at) => item.setAttribute("aria-selected", at === chosen));
+  find.setAttribute("aria-activedescendant", chosen < 0 ? "" : list.children[chosen].id);
+}
+
+function suggest(found) {
+  list.replaceChildren(...found.map(({ kind, text, address }, number) => {
+    const item = document.createElement("li"), name = document.createElement("span");
+    Object.assign(item, { id: `suggestion-${number}` });
+    item.setAttribute("role", "option");
+    item.dataset.address = address;
+    name.textContent = kind;
+    item.append(name, text);
+    return item;
+  }));
+  list.hidden = !found.length;
+  find.setAttribute("aria-expanded", !list.hidden);
+  choose(-1);
+}
+
+async function ask() {
+  const number = ++asked, text = find.value.trim();
+  if (!text) return suggest([]);
+  await new Promise((resolve) => setTimeout(resolve, 150));
+  if (number !== asked) return;
+  try {
+    const response = await fetch(`/find/suggestions?${new URLSearchParams({ id: text })}`);
+    if (number === asked && response.ok) suggest(await response.json());
+  } catch { suggest([]); } // Enter still finds what the text names
+}
+
+if (find) {
+  find.addEventListener("input", ask);
+  find.addEventListener("keydown", (event) => {
+    const count = list.hidden ? 0 : list.children.length;
+    if (event.key === "Escape") { suggest([]); find.blur(); }
+    else if (count && event.key === "ArrowDown") { event.preventDefault(); choose((chosen + 1) % count); }
+    else if (count && event.key === "ArrowUp") { event.preventDefault(); choose((chosen + count - (chosen < 0 ? 0 : 1)) % count); }
+    else if (count && event.key === "Enter" && chosen >= 0) { event.preventDefault(); location.assign(list.children[chosen].dataset.address); }
+  });
+  list.addEventListener("mousedown", (event) => {
+    const item = event.target.closest("li");
+    if (item) { event.preventDefault(); location.assign(item.dataset.address); }
+  });
+  find.addEventListener("blur", () => suggest([]));
+}
 
 // A page that changes is requested again. Elements that stay keep focus, scroll and open state.
 const INTERVAL = 3000; // milliseconds
@@ -88,6 +153,56 @@ let timer = setTimeout(refresh, INTERVAL);
 document.addEventListener("visibilitychange", () => {
   clearTimeout(timer);
   if (!document.hidden) refresh();
+});
+
+// Tables sort by a click on a heading; the address keeps the order. Their rows can be copied as CSV.
+const number = (text) => (/^[+-]?[\d,.]+(e[+-]?\d+)?( ?%)?$/i.test(text) ? parseFloat(text.replaceAll(",", "")) : NaN);
+const text = (cell) => cell?.innerText.trim() ?? "";
+
+function compare(a, b) {
+  if (!a || !b) return !a - !b; // an empty cell comes last
+  const [x, y] = [number(a), number(b)];
+  return isNaN(x) || isNaN(y) ? a.localeCompare(b, undefined, { numeric: true }) : x - y;
+}
+
+function sort(table, column, falls) {
+  const [body] = table.tBodies, sign = falls ? -1 : 1;
+  const rows = [...body.rows].map((row) => [text(row.cells[column]), row]);
+  rows.sort(([a], [b]) => (!a || !b ? compare(a, b) : sign * compare(a, b)));
+  body.append(...rows.map(([, row]) => row));
+  [...table.tHead.rows[0].cells].forEach((cell, at) => {
+    if (at === column) cell.setAttribute("aria-sort", falls ? "descending" : "ascending");
+    else cell.removeAttribute("aria-sort");
+  });
+}
+
+const quoted = (cell) => `"${text(cell).replaceAll('"', '""')}"`;
+
+function copy(table) {
+  return navigator.clipboard.writeText([...table.rows].map((row) => [...row.cells].map(quoted).join(",")).join("\n"));
+}
+
+const sortable = [...document.querySelectorAll("table.grid")].filter((table) => table.tHead && table.tBodies[0].rows.length > 1);
+const kept = new URLSearchParams(location.search).get("sort")?.match(/^(\d+)\.(\d+)(-?)$/);
+sortable.forEach((table, place) => {
+  [...table.tHead.rows[0].cells].forEach((cell, column) => {
+    const button = document.createElement("button");
+    Object.assign(button, { type: "button", className: "sort" });
+    button.append(...cell.childNodes);
+    cell.append(button);
+    button.addEventListener("click", () => {
+      const falls = cell.getAttribute("aria-sort") === "ascending";
+      sort(table, column, falls);
+      const address = new URL(location.href);
+      address.searchParams.set("sort", `${place}.${column}${falls ? "-" : ""}`);
+      history.replaceState(null, "", address);
+    });
+  });
+  const button = document.createElement("button");
+  Object.assign(button, { type: "button", className: "copy", textContent: "Copy as CSV" });
+  button.addEventListener("click", () => copy(table).then(() => { button.textContent = "Copied"; }));
+  table.closest(".scroll").after(button);
+  if (kept && Number(kept[1]) === place && Number(kept[2]) < table.tHead.rows[0].cells.length) sort(table, Number(kept[2]), kept[3] === "-");
 });
 
 // Spans as they arrive: each event has new rows, and its id is where the next connection goes on.

@@ -1,0 +1,115 @@
+"""What every page has: navigation, the places above it, search, keys, and tables that sort."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+from tests.ui.conftest import EVIL, Home
+from tests.ui.test_pages import page, signed_in
+
+__all__ = ["page", "signed_in"]
+
+
+@pytest.mark.parametrize(
+    ("address", "section", "places"),
+    [
+        ("/", "Runs", []),
+        ("/runs/demo", "Runs", ["Runs", "demo"]),
+        ("/runs/demo/waves/1?mode=train", "Runs", ["Runs", "demo", "train 1"]),
+        ("/runs/demo/waves/1/rules?mode=train", "Runs", ["Runs", "demo", "train 1", "rules"]),
+        ("/runs/demo/tasks/t2", "Runs", ["Runs", "demo", "t2"]),
+        ("/groups?run=demo&mode=train&wave=1&task=t1", "Runs", ["Runs", "demo", "train 1", "t1"]),
+        ("/rollouts", "Rollouts", []),
+        ("/rollouts?unrated=reward", "Feedback", []),
+        ("/policies", "Policies", []),
+        ("/policies/sql@2", "Policies", ["Policies", "sql", "v2"]),
+        ("/policies/sql/deployment", "Policies", ["Policies", "sql", "deployment"]),
+        ("/datasets", "Datasets", []),
+        ("/live", "Live", []),
+        ("/sql", "SQL", []),
+    ],
+)
+def test_a_page_knows_its_place(signed_in: Any, address: str, section: str, places: Any) -> None:
+    text = signed_in.request.get(address).text()
+    [marked] = re.findall(r'<a href="[^"]*" aria-current="page">([^<]+)</a>', text)
+    assert marked == section
+    [crumbs] = re.findall(r'<nav class="crumbs".*?</nav>', text, re.DOTALL)
+    assert re.findall(r">([^<>/]*[^<>/\s][^<>/]*)</(?:a|span)>", crumbs) == places
+
+
+def test_from_a_rollout_to_its_group_and_a_sibling(page: Page) -> None:
+    page.goto("/groups?run=demo&mode=train&wave=1&task=t1")
+    page.locator("a.item").first.click()
+    group = page.get_by_role("group", name="Its group")
+    expect(group.get_by_role("link")).to_have_count(2)
+    other = group.locator("a:not([aria-current])")
+    expect(other).to_have_attribute("title", re.compile(r"sample \d: [01]"))
+    before = page.locator("p.id").inner_text()
+    other.click()
+    expect(page.locator("p.id")).not_to_have_text(before)
+    expect(page.locator(".about")).to_contain_text("group mean 0.500")
+    page.get_by_role("navigation", name="Place").get_by_role("link", name="train 1").click()
+    expect(page.get_by_role("heading", name="wave train 1 of run demo")).to_be_visible()
+
+
+def test_suggestions_are_chosen_by_keys(page: Page, home: Home) -> None:
+    page.goto("/sql")
+    page.wait_for_load_state()
+    page.locator("h1").click()
+    page.keyboard.press("/")
+    page.keyboard.type("dem")
+    options = page.get_by_role("listbox", name="Suggestions").get_by_role("option")
+    expect(options.first).to_have_text("rundemo")
+    expect(options.last).to_have_text("textcalls with “dem”")
+    page.keyboard.press("ArrowDown")
+    expect(options.first).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="run demo")).to_be_visible()
+    find = page.get_by_role("combobox", name="Find")
+    for text, first in {"t2": "taskt2", "sql@": "policysql", home.datasets[1]: "dataset"}.items():
+        find.fill(text)
+        expect(options.first).to_contain_text(first)
+    find.fill(EVIL)
+    expect(options.last).to_contain_text("onerror=alert(1)")
+    find.press("Escape")
+    expect(options).to_have_count(0)
+
+
+def test_keys_are_shown(page: Page) -> None:
+    page.goto("/runs/demo/waves/1?mode=train")
+    page.wait_for_load_state()
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keys")
+    expect(dialog).to_contain_text("What rules give on it")
+    page.keyboard.press("Escape")
+    expect(dialog).not_to_be_visible()
+
+
+def test_a_table_sorts_and_the_address_keeps_it(page: Page, signed_in: BrowserContext) -> None:
+    signed_in.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto("/runs/demo")
+    rewards = page.locator("h2:has-text('Evaluations in training') + .scroll table")
+    order = rewards.locator("tbody td:nth-child(2)")
+    for expected in (["0.250", "0.375", "0.500"], ["0.500", "0.375", "0.250"]):
+        rewards.get_by_role("button", name="reward").click()
+        expect(order).to_have_text(expected)
+    page.reload()
+    expect(order).to_have_text(["0.500", "0.375", "0.250"])
+    expect(rewards.locator("th").nth(1)).to_have_attribute("aria-sort", "descending")
+    rewards.locator("xpath=..").locator("xpath=following-sibling::button").first.click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    copied = page.evaluate("navigator.clipboard.readText()").splitlines()
+    assert copied[:2] == ['"wave","reward"', '"2","0.500"']
+
+
+def test_a_run_begins_with_its_figures(page: Page) -> None:
+    page.goto("/runs/demo")
+    tiles = page.locator(".tiles > div").all_inner_texts()
+    assert [tile.splitlines()[:2] for tile in tiles[:4]] == [
+        ["Held-out score", "0.375"],
+        ["Reward in training", "0.500"],
+        ["Rollouts", "14"],
+        ["Trained tokens", "24"],
+    ]
+    assert "+0.250 since 0.250 in the first" in tiles[1]
