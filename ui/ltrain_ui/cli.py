@@ -43,8 +43,8 @@ def ui(
 ) -> None:
     """Serve pages on runs, rollouts, policies and datasets to browsers.
 
-    The printed link has a code that signs browsers in for an hour. With --host, a key of the store that can
-    read does. The pages read the store and LTRAIN_HOME; they write feedback by hand only.
+    The printed link has a code that signs browsers in for an hour. With --host, a key of the store
+    that can read does. The pages read the store and LTRAIN_HOME; they write feedback by hand only.
 
     Example: ltrain ui --export text-to-sql site
     """

@@ -29,7 +29,7 @@ with serve_pages(home, "http://127.0.0.1:1", home / "ltrain.toml", (), print):
 
 
 def port_of(sentence: str) -> int:
-    found = re.match(r"Pages: (http://127\.0\.0\.1:\d+/#\S+) \(signs one browser in", sentence)
+    found = re.match(r"Pages: (http://127\.0\.0\.1:\d+/#\S+) \(signs browsers in", sentence)
     assert found is not None, sentence
     return urlsplit(found[1]).port or 0
 

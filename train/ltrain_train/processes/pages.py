@@ -54,7 +54,8 @@ def _start(children: Children, home: Path, store: str, recipe: Path) -> str:
         except ChildDied as error:  # such as a port that is taken
             reason = str(error)
             continue
-        return f"Pages: {_find_link(log, begin)} (signs browsers in for an hour; {log} has the next link)."
+        link = _find_link(log, begin)
+        return f"Pages: {link} (signs browsers in for an hour; {log} has the next link)."
     return f"No pages are served: {reason}"
 
 
