@@ -11,7 +11,7 @@ from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.reports.dataset import PROMPTS
 from ltrain_transforms.reports.overview import RUN_COLUMNS, RunTable
 from ltrain_transforms.reports.references import GroupReference, Kind, Reference, WaveReference
-from ltrain_transforms.reports.report import Chart, Facts, Grid, Report
+from ltrain_transforms.reports.report import Chart, Facts, Grid, Report, Share
 from ltrain_transforms.reports.run import run_report
 from ltrain_transforms.reports.run_state import RunState, RunStatus
 from ltrain_transforms.reports.wave_rewards import apply_recipe
@@ -133,17 +133,18 @@ def test_seconds_and_metrics_come_from_the_learner_s_spans(shown: Report) -> Non
 def test_there_is_one_row_per_wave(shown: Report) -> None:
     waves = grid(shown, "Waves")
     kinds = ("infra", "ok", "timeout")
-    columns = ("wave", "policy", "rollouts", *kinds, "samples", "tokens", "steps", "dataset")
+    last = ("became", "samples", "tokens", "steps", "dataset")
+    columns = ("wave", "policy", "rollouts", *kinds, *last)
     assert waves.columns == columns
     train0, train1, train2 = (WaveReference("demo", "train", wave) for wave in range(3))
     val1 = WaveReference("demo", "val", 1)
     sql0, sql1, sql2 = ((Reference(Kind.POLICY, f"sql@{number}"),) for number in range(3))
     d0, d1 = (Reference(Kind.DATASET, name) for name in ("d0", "d1"))
     assert waves.rows == (
-        (train0, sql0, 3, 1, 2, None, 0, 0, 2, d0),
-        (train1, sql1, 2, None, 2, None, 2, 2, 2, d1),
-        (val1, sql0, 1, None, 1, None, None, None, None, None),
-        (train2, sql2, 2, None, 1, 1, 2, 2, None, None),
+        (train0, sql0, 3, 1, 2, None, Share(0, 3, "0 of 3 trained; no spread 2"), 0, 0, 2, d0),
+        (train1, sql1, 2, None, 2, None, Share(2, 2, "2 of 2 trained"), 2, 2, 2, d1),
+        (val1, sql0, 1, None, 1, None, None, None, None, None, None),
+        (train2, sql2, 2, None, 1, 1, Share(2, 2, "2 of 2 trained"), 2, 2, None, None),
     )
 
 
@@ -173,7 +174,7 @@ def test_production_traffic_has_no_outcomes_and_is_shown(
     found = run_of(store, recipe_file)
     assert chart(found, "Validation") == {"reward (by the agent) (prod)": ((0, 1.0),)}
     wave, policy = WaveReference("demo", "prod", 0), (Reference(Kind.POLICY, "sql@0"),)
-    assert grid(found, "Waves").rows == ((wave, policy, 2, None, None, None, None),)
+    assert grid(found, "Waves").rows == ((wave, policy, 2, None, None, None, None, None),)
 
 
 def test_a_run_without_rollouts_is_empty(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Grid,
         Points,
         Report,
+        Share,
         Tile,
         Tiles,
         format_cell,

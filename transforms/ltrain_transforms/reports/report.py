@@ -7,7 +7,25 @@ from typing import Any
 
 from ltrain_transforms.reports.references import AnyReference, WaveReference
 
-Cell = str | int | float | None | AnyReference | tuple[AnyReference, ...]
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a number, which a page draws as a bar."""
+
+    count: int
+    total: int
+    words: str
+
+    @property
+    def percent(self) -> float:
+        """The length of the bar."""
+        return 100 * self.count / self.total if self.total else 0.0
+
+    def __str__(self) -> str:
+        return self.words
+
+
+Cell = str | int | float | None | AnyReference | tuple[AnyReference, ...] | Share
 Fact = str | AnyReference | tuple[AnyReference, ...]
 
 
@@ -87,7 +105,7 @@ def format_cell(value: Cell) -> str:
         return ""
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
-    if isinstance(value, str | bool | AnyReference):
+    if isinstance(value, str | bool | AnyReference | Share):
         return str(value)
     if isinstance(value, int):
         return f"{value:,}"

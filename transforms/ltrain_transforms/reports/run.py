@@ -16,6 +16,7 @@ from ltrain_transforms.reports.report import (
     Facts,
     Grid,
     Report,
+    Share,
     Tile,
     Tiles,
     format_cell,
@@ -244,20 +245,42 @@ def _wave_table(run: str, run_waves: RunWaves, results: RecipeResults | None) ->
     }
     sample_rows = results.samples.iter_rows() if results else ()
     samples_by_wave = {row[:2]: row[2:] for row in sample_rows}
+    reasons = _most_drops(results)
     updates = {update.wave: update for update in run_waves.updates}
     rows = []
     for wave in run_waves.waves:
         key = (wave.mode, wave.wave)
         update = updates.get(wave.wave) if wave.is_training else None
         outcomes: list[Cell] = [counts.get((*key, kind)) for kind in kinds]
-        samples = samples_by_wave.get(key, (None, None)) if wave.is_training else (None, None)
+        unknown = (None, None, None)
+        *samples, trained = samples_by_wave.get(key, unknown) if wave.is_training else unknown
+        became = None if trained is None else _became(trained, wave.rollouts, reasons.get(key))
         dataset = Reference(Kind.DATASET, update.dataset) if update else None
         steps = len(update.steps) if update else None
         policies = tuple(Reference(Kind.POLICY, policy) for policy in wave.policies)
         place = WaveReference(run, *key)
-        rows.append((place, policies, wave.rollouts, *outcomes, *samples, steps, dataset))
-    columns = ("wave", "policy", "rollouts", *kinds, "samples", "tokens", "steps", "dataset")
-    return Grid("Waves", columns, tuple(rows))
+        rows.append((place, policies, wave.rollouts, *outcomes, became, *samples, steps, dataset))
+    columns = ("wave", "policy", "rollouts", *kinds, "became", "samples", "tokens", "steps")
+    return Grid("Waves", (*columns, "dataset"), tuple(rows))
+
+
+def _became(trained: int, rollouts: int, drop: tuple[str, int] | None) -> Share:
+    """Return the part of a wave's rollouts that was trained, and the most frequent drop if some
+    were not.
+    """
+    words = f"{trained:,} of {rollouts:,} trained"
+    if drop is not None and trained < rollouts:
+        words = f"{words}; {drop[0].replace('_', ' ')} {drop[1]:,}"
+    return Share(trained, rollouts, words)
+
+
+def _most_drops(results: RecipeResults | None) -> dict[tuple[str, int], tuple[str, int]]:
+    """Return the most frequent reason of a drop and its number, by mode and wave."""
+    if results is None:
+        return {}
+    drops = results.drops.sort("count", "reason", descending=[False, True])
+    columns = ("mode", "wave", "reason", "count")
+    return {(mode, wave): (why, count) for mode, wave, why, count in drops.select(columns).rows()}
 
 
 def _data(

@@ -17,7 +17,7 @@ from ltrain_transforms.tables import OTHER_SPAN
 RULES = pl.Schema({"rule": pl.String(), "mean": pl.Float64()})
 DROPPED = pl.Schema({"stage": pl.String(), "reason": pl.String(), "count": pl.Int64()})
 PROMPTED = pl.Schema({"prompt": pl.String(), "calls": pl.Int64()})
-SAMPLED = pl.Schema({"samples": pl.Int64(), "tokens": pl.Int64()})
+SAMPLED = pl.Schema({"samples": pl.Int64(), "tokens": pl.Int64(), "executions": pl.Int64()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class RecipeResults:
     prompts: pl.DataFrame
     """`mode`, `wave`, `prompt`, `calls`: under `serve.continue_tokens`."""
     samples: pl.DataFrame
-    """`mode`, `wave`, and the counts of `samples` and of trained `tokens`."""
+    """`mode`, `wave`, and the counts of `samples`, trained `tokens` and their `executions`."""
 
 
 Scan = Callable[[str], pl.LazyFrame]
@@ -142,5 +142,9 @@ def _count_drops(drops: pl.DataFrame) -> pl.DataFrame:
 
 def _count_samples(samples: pl.LazyFrame) -> pl.DataFrame:
     tokens = pl.col("response_mask").list.sum().cast(pl.Int64).sum()
-    counts = samples.select(samples=pl.len().cast(pl.Int64), tokens=tokens.fill_null(0))
+    counts = samples.select(
+        samples=pl.len().cast(pl.Int64),
+        tokens=tokens.fill_null(0),
+        executions=pl.col("execution_id").n_unique().cast(pl.Int64),
+    )
     return counts.collect()

@@ -19,7 +19,16 @@ from markupsafe import Markup
 from ltrain_instrument.machine import visible
 from ltrain_instrument.quantity import quantity
 from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.reports import Chart, Facts, Grid, Report, Sibling, Tiles, format_cell
+from ltrain_transforms.reports import (
+    Chart,
+    Facts,
+    Grid,
+    Report,
+    Share,
+    Sibling,
+    Tiles,
+    format_cell,
+)
 from ltrain_transforms.show import charts, credit, display_text, headline
 from ltrain_transforms.show.call_window import CallMacros, CallName, call_window
 from ltrain_transforms.show.conversation import Conversation, excerpt
@@ -177,6 +186,7 @@ def page_templates() -> Environment:
         "headline_length": MAX_HEADLINE,
         "most_drops": MOST_DROPS,
         "deepest": DEEPEST,
+        "is_share": lambda cell: isinstance(cell, Share),
         "is_tiles": lambda part: isinstance(part, Tiles),
         "is_facts": lambda part: isinstance(part, Facts),
         "is_grid": lambda part: isinstance(part, Grid),
