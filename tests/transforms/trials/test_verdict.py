@@ -76,6 +76,12 @@ def test_in_the_shadow_only_calls_are_judged(
     assert (verdict.decision, verdict.reason[: len(reason)]) == (decision, reason)
 
 
+def test_a_shadow_that_a_person_began_passes_with_the_budget() -> None:
+    bounds = Bounds.of(Deploy(share=0.1, budget=700), Stage.SHADOW)
+    decisions = [decide(metrics(), bounds, units).decision for units in (699, 700)]
+    assert decisions == [Decision.GO_ON, Decision.PROMOTE]
+
+
 def test_a_gain_that_is_too_small_goes_on() -> None:
     verdict = decide(metrics(), Bounds("reward", min_gain=0.19), 2000)
     assert verdict.decision is Decision.GO_ON

@@ -127,7 +127,7 @@ class TrialRule:
 
     def _move(self, candidate: Deployment, stage: Stage, reason: str) -> Look:
         """Move a version to a stage, unless another command has moved it meanwhile."""
-        own = self.options.share
+        own = self.options.share or candidate.share  # a person may have begun the trial
         shares = {Stage.SHADOW: own, Stage.CANARY: own, Stage.WATCHED: 1 - self.options.holdback}
         share = shares.get(stage, 0.0)
         try:

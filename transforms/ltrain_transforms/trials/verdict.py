@@ -85,7 +85,7 @@ class Bounds:
             guards=guards,
             alpha=options.alpha,
             budget=options.budget,
-            shadow=max(options.shadow, 1) if stage is Stage.SHADOW else 0,
+            shadow=(options.shadow or options.budget) if stage is Stage.SHADOW else 0,
         )
 
     @property
