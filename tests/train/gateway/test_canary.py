@@ -14,8 +14,9 @@ import pytest
 from opentelemetry.trace import INVALID_SPAN
 
 from ltrain_train.gateway.connection import GatewayRefused
-from ltrain_train.gateway.conversations import Unit, units
-from ltrain_train.gateway.serving.canary import Canary
+from ltrain_train.gateway.conversations import Unit
+from ltrain_train.gateway.serving import canary as serving_canary
+from ltrain_train.gateway.serving.canary import Canary, RecentUnits
 from ltrain_train.policy import Deployments
 from ltrain_transforms.deployment_file import Deployment, Stage, read_deployments
 
@@ -122,8 +123,8 @@ def test_a_trace_or_session_that_is_under_way_stays_with_the_current_version(
 
 
 def test_only_the_latest_units_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "KNOWN_UNITS", 2)
-    recent = units.RecentUnits()
+    monkeypatch.setattr(serving_canary, "KNOWN_UNITS", 2)
+    recent = RecentUnits()
     first, second, third = (Unit(name, math.inf) for name in "abc")
     began = [recent.date(each).began for each in (first, second, first, third)]
     assert began[0] == began[2] < began[3]

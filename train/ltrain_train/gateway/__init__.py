@@ -25,12 +25,12 @@ if TYPE_CHECKING:
         PolicyServerAway,
     )
     from ltrain_train.gateway.conversations.conversations import Conversations
-    from ltrain_train.gateway.conversations.units import RecentUnits, find_unit
+    from ltrain_train.gateway.conversations.units import find_unit
     from ltrain_train.gateway.conversations.untraced_calls import open_conversations
     from ltrain_train.gateway.policy_exchange import LENGTH_SETTING
     from ltrain_train.gateway.scripted_model import ScriptedCall, ScriptedModel
     from ltrain_train.gateway.server import ServeOptions, serve
-    from ltrain_train.gateway.serving.canary import Canary
+    from ltrain_train.gateway.serving.canary import Canary, RecentUnits
     from ltrain_train.gateway.serving.plan import AdapterOptions
     from ltrain_train.gateway.serving.tinker import ADAPTERS_ONLY, TinkerOptions
     from ltrain_train.gateway.serving.vllm import (

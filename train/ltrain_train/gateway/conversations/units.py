@@ -1,18 +1,13 @@
 """The unit that an experiment assigns as a whole: no conversation is answered by two versions."""
 
 import math
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from threading import Lock
+from dataclasses import dataclass
 from typing import Any
 
 from ltrain_instrument.settings import SESSION_FIELDS
 from ltrain_train.gateway.conversations.client_sessions import find_session
 from ltrain_train.gateway.conversations.conversations import Placement
-
-KNOWN_UNITS = 20_000
-"""Units whose first call is remembered: the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,25 +17,6 @@ class Unit:
     key: str
     began: float
     """Unix seconds; infinity: unknown."""
-
-
-class RecentUnits:
-    """When sessions and traces called first; conversations without a trace know it themselves."""
-
-    def __init__(self) -> None:
-        self._began: dict[str, float] = {}
-        self._lock = Lock()
-
-    def date(self, unit: Unit) -> Unit:
-        """Return a unit that calls now, with the time of its first call."""
-        if unit.began != math.inf:
-            return unit
-        with self._lock:
-            began = self._began.pop(unit.key, None) or time.time()
-            self._began[unit.key] = began
-            if len(self._began) > KNOWN_UNITS:
-                del self._began[next(iter(self._began))]
-        return replace(unit, began=began)
 
 
 def find_unit(

@@ -8,10 +8,12 @@
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
+from threading import Lock
 from typing import Any
 
 from opentelemetry.trace import Span
@@ -22,6 +24,29 @@ from ltrain_transforms.deployment_file import Arm, Deployment, Stage
 
 SHADOW_LIMIT = 600.0
 """Seconds after which the candidate may answer again, whatever became of the call before."""
+
+
+KNOWN_UNITS = 20_000
+"""Units whose first call is remembered: the latest."""
+
+
+class RecentUnits:
+    """When sessions and traces called first; conversations without a trace know it themselves."""
+
+    def __init__(self) -> None:
+        self._began: dict[str, float] = {}
+        self._lock = Lock()
+
+    def date(self, unit: Unit) -> Unit:
+        """Return a unit that calls now, with the time of its first call."""
+        if unit.began != math.inf:
+            return unit
+        with self._lock:
+            began = self._began.pop(unit.key, None) or time.time()
+            self._began[unit.key] = began
+            if len(self._began) > KNOWN_UNITS:
+                del self._began[next(iter(self._began))]
+        return replace(unit, began=began)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.gateway.attempts import AttemptCalls
-from ltrain_train.gateway.conversations import RecentUnits
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.serving.adapters import HeldAdapter, Key
-from ltrain_train.gateway.serving.canary import Canary
+from ltrain_train.gateway.serving.canary import Canary, RecentUnits
 from ltrain_train.gateway.serving.gate import Gate
 from ltrain_train.gateway.serving.policy_server import PolicyServer, Weights, read_weights
 from ltrain_train.gateway.serving.replicas import Replica
