@@ -42,6 +42,11 @@ class Stage(StrEnum):
         """Whether the version is the current one."""
         return self in (Stage.WATCHED, Stage.CURRENT)
 
+    @property
+    def is_trial(self) -> bool:
+        """Whether the version answers a share beside the current one, which a person may change."""
+        return self in (Stage.SHADOW, Stage.CANARY)
+
 
 NEXT = {
     Stage.CANDIDATE: (Stage.SHADOW, Stage.CANARY, Stage.CURRENT, Stage.RETIRED),
@@ -114,7 +119,7 @@ class Deployment(BaseModel):
     @property
     def serves(self) -> bool:
         """Whether the version is compared with another one, which answers calls too."""
-        return self.stage in (Stage.SHADOW, Stage.CANARY, Stage.WATCHED)
+        return self.stage.is_trial or self.stage is Stage.WATCHED
 
     @property
     def beside(self) -> int | None:
@@ -155,8 +160,7 @@ class Deployment(BaseModel):
                 f"{following}."
             )
         changed = {"at": time.time(), "stage": stage, "share": share, "by": by, "reason": reason}
-        trials = (Stage.SHADOW, Stage.CANARY)
-        begins = stage in trials and self.stage not in (stage, Stage.CANARY)
+        begins = stage.is_trial and self.stage not in (stage, Stage.CANARY)
         return self.model_copy(update={**changed, **(_new() if begins else {})})
 
     def watch(self, previous: int, share: float, *, by: str, reason: str = "") -> Self:

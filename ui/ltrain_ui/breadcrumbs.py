@@ -1,8 +1,5 @@
 """The places above a page: run, wave, task and sample, as far as its data has them."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from ltrain_transforms.reports import GroupReference, Kind, Reference, WaveReference
 from ltrain_transforms.show import RolloutTree
 from ltrain_ui.addresses import address_of, task_address
@@ -34,27 +31,31 @@ def group_crumbs(group: GroupReference, *rest: Crumb) -> list[Crumb]:
 
 def group_of(shown: RolloutTree) -> GroupReference | None:
     """Return the group of a rollout; None if its data names none."""
-    row: Mapping[str, Any] = shown.attempts[-1].execution if shown.attempts else {}
-    run, mode, wave, task = (row.get(name) for name in ("run_id", "mode", "wave", "task_id"))
+    run, mode, wave, task = _place(shown)
     if shown.kind != "rollout" or not run or not mode or wave is None or not task:
         return None
     return GroupReference(run, mode, wave, task)
 
 
+def _place(shown: RolloutTree) -> tuple[str | None, str | None, int | None, str | None]:
+    """Return run, mode, wave and task of an execution, as far as known."""
+    row = shown.attempts[-1].execution if shown.attempts else {}
+    return row.get("run_id"), row.get("mode"), row.get("wave"), row.get("task_id")
+
+
 def execution_crumbs(shown: RolloutTree) -> list[Crumb]:
     """Return the places of the page of a rollout, a trace or a session."""
-    row: Mapping[str, Any] = shown.attempts[-1].execution if shown.attempts else {}
-    run, mode, wave, task = (row.get(name) for name in ("run_id", "mode", "wave", "task_id"))
+    run, mode, wave, task = _place(shown)
+    sample = shown.attempts[-1].execution.get("sample_index") if run else None
     own: Crumb = (f"{shown.kind} {shown.rollout[:SHORT]}", None)
     if not run:
         return [("Rollouts", "/rollouts"), own]
-    sample = row.get("sample_index")
     if sample is not None:
         own = (f"sample {sample}", None)
     if (group := group_of(shown)) is not None:
         return group_crumbs(group, own)
     if wave is None or not mode:
-        place = [(str(task), task_address(run, task))] if task else []
+        place = [(task, task_address(run, task))] if task else []
         return run_crumbs(run, *place, own)
     return wave_crumbs(WaveReference(run, mode, wave), own)
 

@@ -37,6 +37,20 @@ GROUP BY rollout
 
 
 @dataclass(frozen=True, slots=True)
+class Gate:
+    """One comparison of a version with the current one."""
+
+    recipe: Recipe
+    """Its tasks, agent and rewards."""
+    run: str
+    """The beginning of the names of its runs."""
+    tasks: str
+    """Its tasks in words."""
+    allowed: float
+    """By how much the version may be worse."""
+
+
+@dataclass(frozen=True, slots=True)
 class CallFigures:
     """The means of the calls of each rollout of a run."""
 
@@ -93,43 +107,37 @@ def examine(plan: Plan, version: int, lock: RunLock, store: str | None = None) -
     gates, recipe, policy = plan.recipe.deploy.gates, plan.recipe, plan.policy
     found: list[tuple[bool, str]] = []
     if gates.eval is not None:
-        found.append(_compare(plan, recipe, version, lock, ("gate", "held-out tasks", gates.eval)))
+        gate = Gate(recipe, "gate", "held-out tasks", gates.eval)
+        found.append(_compare(plan, gate, version, lock))
     if gates.replay is not None:
-        of_prompts = ("replay", "prompts of production", gates.replay)
         with TemporaryDirectory() as folder:
             with Store.open(store, create=False) as opened:
                 replayed = replay_recipe(recipe, policy, opened, Path(folder))
-            found.append(_compare(plan, replayed, version, lock, of_prompts))
+            gate = Gate(replayed, "replay", "prompts of production", gates.replay)
+            found.append(_compare(plan, gate, version, lock))
     sentences = [sentence for _, sentence in found]
     return all(passes for passes, _ in found), "; ".join(sentences) or "no gate is set"
 
 
-def _compare(
-    plan: Plan, recipe: Recipe, version: int, lock: RunLock, gate: tuple[str, str, float]
-) -> tuple[bool, str]:
-    """Return whether a version passes on the tasks of a recipe, and the sentence on it.
-
-    Args:
-        gate: the name of its runs, what its tasks are, and by how much the version may be worse.
-    """
+def _compare(plan: Plan, gate: Gate, version: int, lock: RunLock) -> tuple[bool, str]:
+    """Return whether a version passes a gate, and the sentence on it."""
     policy, home = plan.policy, plan.home
-    name, tasks, allowed = gate
     current = Policies(home).current(policy)
     identifiers = [f"{policy}@{number}" for number in (current, version)]
-    options = EvaluationOptions(policies=identifiers, run=f"{name}-{policy}", rollout={})
-    evaluation_plan = plan_evaluation(recipe, plan.folder, options, home)
+    options = EvaluationOptions(policies=identifiers, run=f"{gate.run}-{policy}", rollout={})
+    evaluation_plan = plan_evaluation(gate.recipe, plan.folder, options, home)
     run = last_and_next_name(home / "runs", evaluation_plan.name)[1]
     figures = CallFigures(run, plan.recipe.source.trust)
     progress = Progress(evaluation_plan)
     evaluation = evaluate(evaluation_plan, run, lock, progress, figures.read)
     [difference] = evaluation.differences
-    faults = list(_find_worse(evaluation, figures, recipe.deploy.gates.safety))
+    faults = list(_find_worse(evaluation, figures, plan.recipe.deploy.gates.safety))
     sentence = (
-        f"on {len(difference.changes)} {tasks} it differs from v{current} by "
+        f"on {len(difference.changes)} {gate.tasks} it differs from v{current} by "
         f"{difference.mean or 0.0:+.3f}, at least by {_lower(difference):+.3f}; allowed is "
-        f"{-allowed:g}"
+        f"{-gate.allowed:g}"
     )
-    passes = bool(difference.changes) and _lower(difference) >= -allowed and not faults
+    passes = bool(difference.changes) and _lower(difference) >= -gate.allowed and not faults
     return passes, f"{'; '.join([sentence, *faults])} (run {run})"
 
 

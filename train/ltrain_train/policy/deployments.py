@@ -52,7 +52,7 @@ class Deployments:
             if stage is Stage.WATCHED:
                 return candidate.watch(current, share, by=by, reason=reason)
             return candidate.move(stage, share=share, by=by, reason=reason)
-        if stage not in (Stage.CANDIDATE, Stage.SHADOW, Stage.CANARY):
+        if stage is not Stage.CANDIDATE and not stage.is_trial:
             raise BadDeployment(
                 f"Version {version} of '{self.policy}' is not a candidate. Start it with `ltrain "
                 f"deploy start {self.policy}@{version} --share 0.1`."
@@ -81,7 +81,7 @@ class Deployments:
         if last is None or (last.version, last.stage) != (version, stage):
             return None
         stays = last.makes_current in (None, self._policies.current(self.policy))
-        return last if stays and stage not in (Stage.SHADOW, Stage.CANARY) else None
+        return last if stays and not stage.is_trial else None
 
     def record(self, deployment: Deployment) -> None:
         """Write a stage, unless it is the last one."""

@@ -26,7 +26,7 @@ from ltrain_train.errors import RunInUse
 from ltrain_train.gateway import GatewayRefused
 from ltrain_train.policy import Deployments, Policies
 from ltrain_train.publishing.publish import find_gateway
-from ltrain_train.publishing.stages import move, require_candidate
+from ltrain_train.publishing.stages import first_trial, move, require_candidate
 from ltrain_train.runs import retry_load, store_is_away
 from ltrain_transforms.deployment_file import Deployment, Stage
 from ltrain_transforms.errors import BadDeployment
@@ -74,8 +74,8 @@ class TrialRule:
             if store_is_away(error) or isinstance(error, RunInUse):
                 raise
             passes, reason = False, f"its gates could not be run: {str(error).rstrip('.')}"
-        first = Stage.SHADOW if self.options.shadow else Stage.CANARY
-        return self._move(candidate, first if passes else Stage.RETIRED, reason)
+        stage = first_trial(self.options) if passes else Stage.RETIRED
+        return self._move(candidate, stage, reason)
 
     def look(self, candidate: Deployment, store: Store) -> Look:
         """Judge a candidate by what the store has of its trial, and carry out the verdict."""

@@ -13,7 +13,7 @@ from ltrain_instrument import attributes, settings
 from ltrain_train.errors import BadRun, NotReachable
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.policy import Deployments, Policies, SharedWeights
-from ltrain_train.publishing.stages import move
+from ltrain_train.publishing.stages import first_trial, move
 from ltrain_train.runs import GATEWAY_START_TIMEOUT, is_starting, retry_load
 from ltrain_train.store import home_secret
 from ltrain_transforms.deployment_file import Stage
@@ -148,7 +148,7 @@ def publish(
     if not deploy.share:
         promote(policies, policy, version, gateway, tracer, origin, shared)
         return
-    stage, share = Stage.SHADOW if deploy.shadow else Stage.CANARY, deploy.share
+    stage, share = first_trial(deploy), deploy.share
     if deploy.gates != Gates():
         stage, share = Stage.CANDIDATE, 0.0
     reason = f"trained on dataset {origin[attributes.DATASET_ID]}"

@@ -8,6 +8,7 @@ from ltrain_train.gateway import GatewayClient
 from ltrain_train.policy import Deployments, Policies
 from ltrain_transforms.deployment_file import Deployment, Stage
 from ltrain_transforms.errors import BadDeployment
+from ltrain_transforms.recipe import Deploy
 
 
 def move(
@@ -35,6 +36,11 @@ def move(
     if planned.makes_current is not None:
         policies.promote(policy, planned.makes_current)
     deployments.record(planned)
+
+
+def first_trial(deploy: Deploy) -> Stage:
+    """Return the stage in which a version that passed its gates answers first."""
+    return Stage.SHADOW if deploy.shadow else Stage.CANARY
 
 
 def require_candidate(policies: Policies, name: str) -> Deployment:

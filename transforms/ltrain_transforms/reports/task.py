@@ -16,7 +16,7 @@ OF_RUN = "(run = '' OR run = {{run:String}}) AND name = {{name:String}}"
 ROLLOUTS = f"""
 WITH attempted AS (
     SELECT RolloutId AS rollout, max(toString(Mode)) AS mode, max(toInt64(Wave)) AS wave,
-        {OUTCOME} AS outcome, {POLICIES} AS policies
+        max(toInt64(SampleIndex)) AS sample, {OUTCOME} AS outcome, {POLICIES} AS policies
     FROM otel.spans
     WHERE RunId = {{{{run:String}}}} AND TaskId = {{{{task:String}}}} AND RolloutId != ''
     GROUP BY rollout
@@ -24,18 +24,13 @@ WITH attempted AS (
 judged AS (
     {last_scores("SELECT rollout FROM attempted", where=OF_RUN)}
 )
-SELECT wave, mode, rollout, outcome, policies,
+SELECT wave, mode, rollout, sample, outcome, policies,
     if(rollout IN (SELECT rollout FROM judged), score, NULL) AS score
 FROM attempted LEFT JOIN judged USING rollout
 ORDER BY wave, mode, score DESC, rollout
 """
 GROUP = """
-SELECT rollout, score, outcome, sample FROM ({rollouts}) AS rollouts
-LEFT JOIN (
-    SELECT RolloutId AS rollout, max(toInt64(SampleIndex)) AS sample FROM otel.spans
-    WHERE RunId = {{run:String}} AND TaskId = {{task:String}} AND RolloutId != ''
-    GROUP BY rollout
-) AS samples USING rollout
+SELECT rollout, sample, score, outcome FROM ({rollouts})
 WHERE mode = {{mode:String}} AND wave = {{wave:Int64}}
 ORDER BY sample, rollout LIMIT {{limit:UInt32}}
 """
@@ -116,7 +111,7 @@ def read_siblings(
             *(Reference(Kind.ROLLOUT, rollout), sample, score, outcome),
             shade=round((score - least) / width * SHADES) if score is not None and width else 0,
         )
-        for rollout, score, outcome, sample in found.iter_rows()
+        for rollout, sample, score, outcome in found.iter_rows()
     ]
 
 
