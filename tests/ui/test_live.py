@@ -97,10 +97,16 @@ def test_the_page_of_a_run_follows_it_and_keeps_focus_and_scroll(page: Page, liv
     expect(page.get_by_role("link", name="train 1")).to_be_visible()
     expect(link).to_be_focused()
     assert page.evaluate("[scrollX, scrollY]") == before
+    waves = page.locator("h2:has-text('Waves') + .scroll table")
+    for _ in range(2):
+        waves.get_by_role("button", name="wave").click()
     live.add(Trained(policy="sql", wave=1, changed=False))
     live.add(Finished())
     os.close(held)
     expect(page.get_by_text("finished, 2 of 2 updates")).to_be_visible()
+    expect(waves.locator("th").first).to_have_attribute("aria-sort", "descending")
+    expect(waves.locator("tbody td:first-child")).to_have_text(["train 1", "train 0"])
+    expect(waves.get_by_role("button", name="wave")).to_be_visible()
     # it does not change any more, so the page asks no longer
     expect(page.locator("main[data-live]")).to_have_count(0)
 

@@ -136,7 +136,9 @@ async function refresh() {
     const headers = { "If-None-Match": main.dataset.live };
     const response = await fetch(location.href, { headers, cache: "no-store" });
     if (response.status === 200) {
-      merge(main, new DOMParser().parseFromString(await response.text(), "text/html").querySelector("main"));
+      const next = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("main");
+      prepareTables(next);
+      merge(main, next);
     }
     if (response.status === 401) return report("This page is not refreshed: sign in again, with the link in the terminal.");
     report(response.status === 200 || response.status === 304 ? "" : "This page is not refreshed: the store is away. Trying again.");
@@ -182,28 +184,39 @@ function copy(table) {
   return navigator.clipboard.writeText([...table.rows].map((row) => [...row.cells].map(quoted).join(",")).join("\n"));
 }
 
-const sortable = [...document.querySelectorAll("table.grid")].filter((table) => table.tHead && table.tBodies[0].rows.length > 1);
-const kept = new URLSearchParams(location.search).get("sort")?.match(/^(\d+)\.(\d+)(-?)$/);
-sortable.forEach((table, place) => {
-  [...table.tHead.rows[0].cells].forEach((cell, column) => {
+// A page that is refreshed gets the same buttons, in the order of the address, before it is merged.
+function prepareTables(root) {
+  const kept = new URLSearchParams(location.search).get("sort")?.match(/^(\d+)\.(\d+)(-?)$/);
+  sortable(root).forEach((table, place) => {
+    const headings = [...table.tHead.rows[0].cells];
+    for (const cell of headings) {
+      const button = document.createElement("button");
+      Object.assign(button, { type: "button", className: "sort" });
+      button.append(...cell.childNodes);
+      cell.append(button);
+    }
     const button = document.createElement("button");
-    Object.assign(button, { type: "button", className: "sort" });
-    button.append(...cell.childNodes);
-    cell.append(button);
-    button.addEventListener("click", () => {
-      const falls = cell.getAttribute("aria-sort") === "ascending";
-      sort(table, column, falls);
-      const address = new URL(location.href);
-      address.searchParams.set("sort", `${place}.${column}${falls ? "-" : ""}`);
-      history.replaceState(null, "", address);
-    });
+    Object.assign(button, { type: "button", className: "copy", textContent: "Copy as CSV" });
+    table.closest(".scroll").after(button);
+    if (kept && Number(kept[1]) === place && Number(kept[2]) < headings.length) sort(table, Number(kept[2]), kept[3] === "-");
   });
-  const button = document.createElement("button");
-  Object.assign(button, { type: "button", className: "copy", textContent: "Copy as CSV" });
-  button.addEventListener("click", () => copy(table).then(() => { button.textContent = "Copied"; }));
-  table.closest(".scroll").after(button);
-  if (kept && Number(kept[1]) === place && Number(kept[2]) < table.tHead.rows[0].cells.length) sort(table, Number(kept[2]), kept[3] === "-");
+}
+
+function sortable(root) {
+  return [...root.querySelectorAll("table.grid")].filter((table) => table.tHead && table.tBodies[0].rows.length > 1);
+}
+
+document.addEventListener("click", ({ target }) => {
+  const cell = target.closest(".sort")?.closest("th"), button = target.closest(".copy");
+  if (button) return copy(button.previousElementSibling.querySelector("table")).then(() => { button.textContent = "Copied"; });
+  if (!cell) return;
+  const table = cell.closest("table"), falls = cell.getAttribute("aria-sort") === "ascending";
+  sort(table, cell.cellIndex, falls);
+  const address = new URL(location.href);
+  address.searchParams.set("sort", `${sortable(document).indexOf(table)}.${cell.cellIndex}${falls ? "-" : ""}`);
+  history.replaceState(null, "", address);
 });
+prepareTables(document);
 
 // Spans as they arrive: each event has new rows, and its id is where the next connection goes on.
 const table = document.querySelector("table[data-events]");
