@@ -38,7 +38,7 @@ IMPORTED = (
     *("jinja2", "jsonschema", "polars", "pyarrow", "pydantic", "starlette.applications"),
     *("ltrain.cli", "ltrain_collector.query_output"),
     *("ltrain_transforms.recipe.recipe", "ltrain_transforms.datasets.build"),
-    *("ltrain_transforms.show.page", "ltrain_transforms.show.rollout"),
+    *("ltrain_transforms.show.pages.page", "ltrain_transforms.show.rollout"),
     *("clickhouse_connect", "ltrain_collector.ingest.commit", "ltrain_collector.query.execution"),
     *("ltrain_collector.server.otlp_grpc", "ltrain_collector.server.otlp_http"),
     "ltrain_train.gateway.server",

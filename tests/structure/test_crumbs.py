@@ -30,8 +30,9 @@ APART = {
     "ltrain_train.gateway.admin_routes": "the routes of one role, as the other modules of routes",
     "ltrain_transforms.calls.task_keys": "the one declaration of what an equal question is",
     "ltrain_transforms.rules.unicode_scripts": "a table of numbers",
-    "ltrain_transforms.show.headline": "words on an execution, as credit has",
-    "ltrain_transforms.show.call_window": "a computation of its own, tested by itself",
+    "ltrain_transforms.show.pages.headline": "words on an execution, as credit has",
+    "ltrain_transforms.show.pages.call_facts": "words on a call, as headline has on an execution",
+    "ltrain_transforms.show.pages.call_window": "a computation of its own, tested by itself",
 }
 """Other modules that stay, and the reason."""
 

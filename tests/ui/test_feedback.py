@@ -80,7 +80,7 @@ def test_a_queue_by_keys(page: Page, width: int) -> None:
     titles, entries = [], page.locator("section.feedback .entries b", has_text=name)
     for key, value in (("+", 1), ("-", 0)):
         expect(page.get_by_label("name", exact=True).first).to_have_value(name)
-        titles.append(page.locator("p.id").inner_text())
+        titles.append(page.locator("p.id").text_content() or "")
         press(page, key)
         expect(entries).to_have_text([f"{name} {value}"])
         assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
@@ -96,6 +96,7 @@ def test_a_value_a_note_and_a_withdrawal(page: Page) -> None:
     page.goto("/rollouts?run=demo&mode=train&wave=1")
     page.locator("a.item").first.click()
     section = page.locator("section.feedback").first
+    section.get_by_text("Value or note").click()
     section.get_by_label("name").fill("score")
     section.get_by_label("value").fill("0,25")
     section.get_by_label("note").fill(EVIL)
@@ -104,12 +105,15 @@ def test_a_value_a_note_and_a_withdrawal(page: Page) -> None:
     expect(section.get_by_text(visible(EVIL), exact=False)).to_be_visible()
     page.reload()
     assert entries(page) == ["score 0.25"]
+    section.get_by_text("Value or note").click()
     section.get_by_label("name").fill("score")
     section.get_by_label("note").fill("look again")
     section.get_by_role("button", name="Save").click()
     expect(section.locator(".entries b")).to_have_text(["score", "score 0.25"])
+    section.get_by_text("Value or note").click()
     section.get_by_label("name").fill("score")
-    section.get_by_role("button", name="Thumbs up").click()
+    section.get_by_label("value").fill("1")
+    section.get_by_role("button", name="Save").click()
     expect(section.locator(".entries b")).to_have_text(["score 1", "score", "score 0.25"])
     section.get_by_role("button", name="Withdraw score").click()
     expect(section.locator(".entries b").first).to_have_text("score withdrawn")
@@ -121,13 +125,16 @@ def test_a_value_a_note_and_a_withdrawal(page: Page) -> None:
 def test_a_call_has_feedback_of_its_own(page: Page) -> None:
     page.goto("/rollouts?run=demo&mode=train&wave=2")
     page.locator("a.item").first.click()
-    page.get_by_role("button", name="Open all calls").click()
+    page.locator("#a1c1 > summary").click()
     section = page.get_by_role("region", name="Feedback on call #1", exact=True)
+    section.get_by_text("Value or note").click()
     section.get_by_label("name").fill("step")
-    section.get_by_role("button", name="Thumbs down").click()
+    section.get_by_label("value").fill("0")
+    section.get_by_role("button", name="Save").click()
     expect(page.locator("section.feedback").first.locator(".entries")).to_have_count(0)
-    page.get_by_role("button", name="Open all calls").click()
-    expect(section.locator(".entries b")).to_have_text(["step 0"])
+    expect(section.locator(".entries b")).to_have_text(["step 0"])  # the address names the call
+    section.get_by_role("button", name="Good").click()
+    expect(section.locator(".entries b")).to_have_text(["reward 1", "step 0"])
 
 
 def test_forms_need_no_script(link: str, browser: Browser, signed_in: BrowserContext) -> None:
@@ -138,7 +145,7 @@ def test_forms_need_no_script(link: str, browser: Browser, signed_in: BrowserCon
     page = context.new_page()
     page.goto("/rollouts?run=demo&mode=val")
     page.get_by_role("link", name=re.compile("^[0-9a-f]{12}$")).last.click()
-    page.get_by_role("button", name="Thumbs up").first.click()
+    page.get_by_role("button", name="Good").first.click()
     expect(page.locator("section.feedback .entries b")).to_have_text(["reward 1"])
     context.close()
 

@@ -45,10 +45,10 @@ def test_from_a_rollout_to_its_group_and_a_sibling(page: Page) -> None:
     expect(group.get_by_role("link")).to_have_count(2)
     other = group.locator("a:not([aria-current])")
     expect(other).to_have_attribute("title", re.compile(r"sample \d: [01]"))
-    before = page.locator("p.id").inner_text()
+    before = page.locator("p.id").text_content() or ""
     other.click()
     expect(page.locator("p.id")).not_to_have_text(before)
-    expect(page.locator(".about")).to_contain_text("group mean 0.500")
+    expect(page.locator(".about").first).to_contain_text("group mean 0.500")
     page.get_by_role("navigation", name="Place").get_by_role("link", name="train 1").click()
     expect(page.get_by_role("heading", name="wave train 1 of run demo")).to_be_visible()
 

@@ -1,6 +1,7 @@
 """The page of a rollout with many calls: rows in blocks, bodies on demand, credit afterwards."""
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,11 @@ def complete(page: Page) -> None:
     expect(page.locator("#extent[data-next]")).to_have_count(0)
 
 
+def panel(page: Page) -> Locator:
+    """The chosen call, beside the tree."""
+    return page.get_by_role("region", name="The chosen call of attempt 1")
+
+
 def row(page: Page, position: int) -> Locator:
     return page.locator(f".row[aria-posinset='{position}']")
 
@@ -90,7 +96,7 @@ def test_the_first_calls_come_before_what_the_group_decides(page: Page, scene: S
     assert f'aria-setsize="{CALLS}"' in own and "read=credit" in own
     page.goto(address(scene, "?by=recipe"))
     complete(page)
-    expect(page.get_by_text("its group of 2: mean 0.500")).to_be_visible()
+    expect(page.locator(".about .chip", has_text="group mean 0.500")).to_be_visible()
     expect(page.locator("#extent")).to_contain_text("by the recipe as it is now: ltrain.toml")
     expect(row(page, 2).locator(".chip", has_text="advantage -")).to_be_visible()
     assert count(page) < 3000
@@ -98,8 +104,8 @@ def test_the_first_calls_come_before_what_the_group_decides(page: Page, scene: S
 
 def test_what_was_trained_is_read_from_the_dataset(tree: Page, home: Home) -> None:
     expect(tree.locator("#extent")).to_contain_text(f"dataset {home.datasets[0]}")
-    expect(tree.get_by_text("its group of 2: mean 0.500")).to_be_visible()
-    expect(row(tree, 2).locator(".chip", has_text="trained 2")).to_be_visible()
+    expect(tree.locator(".about .chip", has_text="group mean 0.500")).to_be_visible()
+    expect(row(tree, 2).locator(".chip", has_text="trained 2")).to_have_count(1)
     press(tree, "r")
     complete(tree)
     expect(tree.locator("#extent")).to_contain_text("ltrain.toml")
@@ -109,31 +115,33 @@ def test_what_was_trained_is_read_from_the_dataset(tree: Page, home: Home) -> No
 
 
 def test_every_call_is_reached_by_keys(tree: Page) -> None:
-    row(tree, 1).locator("summary").focus()
+    row(tree, 1).locator(".call > summary").focus()
     tree.keyboard.press("ArrowDown")
-    expect(row(tree, 2).locator("summary")).to_be_focused()
+    expect(row(tree, 2).locator(".call > summary")).to_be_focused()
     tree.keyboard.press("End")
     last = row(tree, CALLS)
-    expect(last.locator("summary")).to_be_focused()
+    expect(last.locator(".call > summary")).to_be_focused()
     tree.keyboard.press("ArrowDown")
-    expect(last.locator("summary")).to_be_focused()
+    expect(last.locator(".call > summary")).to_be_focused()
     tree.keyboard.press("Enter")
-    expect(last.locator(".message")).to_have_count(2)
+    expect(panel(tree).locator(".message")).to_have_count(2)
+    expect(last.locator("summary[aria-current]")).to_have_count(1)
     for position in range(CALLS - 1, CALLS - 31, -1):
         tree.keyboard.press("ArrowUp")
-        expect(row(tree, position).locator("summary")).to_be_focused()
+        expect(row(tree, position).locator(".call > summary")).to_be_focused()
     tree.keyboard.press("Home")
-    expect(row(tree, 1).locator("summary")).to_be_focused()
+    expect(row(tree, 1).locator(".call > summary")).to_be_focused()
     expect(last).to_have_count(0)
     assert count(tree) < 3000
+    expect(row(tree, 1).locator("summary[aria-current]")).to_have_count(1)
     tree.keyboard.press("End")
-    expect(last.locator(".message")).to_have_count(2)  # it was open
+    expect(last.locator("summary[aria-current]")).to_have_count(1)
     expect(last).to_have_attribute("aria-setsize", str(CALLS))
 
 
 def middle(page: Page) -> int:
     """Return the position of the row in the middle of the screen, when it is there."""
-    found = "document.elementFromPoint(innerWidth / 2, innerHeight / 2).closest('.row')"
+    found = "document.elementFromPoint(innerWidth / 4, innerHeight / 2).closest('.row')"
     for _ in range(600):
         if position := page.evaluate(f"{found}?.getAttribute('aria-posinset')"):
             return int(position)
@@ -152,9 +160,9 @@ def test_scrolling_shows_the_rows_on_the_screen(tree: Page) -> None:
 def test_a_link_reaches_a_call(page: Page, scene: Scene, link: str) -> None:
     page.goto(address(scene, link))
     complete(page)
-    call = page.locator("#a1c401")
-    expect(call.locator(".message").first).to_be_visible()
-    expect(call.locator("summary").first).to_be_in_viewport()
+    expect(page.locator("#a1c401 > summary[aria-current]")).to_be_in_viewport()
+    expect(panel(page).locator(".message").first).to_be_visible()
+    expect(panel(page).get_by_role("heading").first).to_contain_text("#401")
 
 
 def test_a_link_reaches_a_call_without_a_script(
@@ -169,11 +177,11 @@ def test_a_link_reaches_a_call_without_a_script(
     plain.goto(base + address(scene, "?call=401"), timeout=120_000)
     expect(plain.locator("#a1c401 .message").first).to_be_visible()
     plain.get_by_role("spinbutton", name="Call #").fill("7")
-    plain.get_by_role("button", name="Go").click()
+    plain.get_by_role("button", name="Go", exact=True).click()
     expect(plain.locator("#a1c7 .inside")).to_be_visible()
     plain.goto(base + address(scene), timeout=120_000)
     plain.get_by_role("link", name="Wait for it").click()
-    expect(plain.get_by_text("its group of 2: mean 0.500")).to_be_visible()
+    expect(plain.locator(".about .chip", has_text="group mean 0.500")).to_be_visible()
     context.close()
 
 
@@ -181,7 +189,7 @@ def test_a_call_is_reached_by_its_number(tree: Page) -> None:
     field = tree.get_by_role("spinbutton", name="Call #")
     field.fill(str(HOSTILE + 60))
     field.press("Enter")
-    expect(tree.locator(f"#a1c{HOSTILE + 60} .inside")).to_be_visible()
+    expect(panel(tree).get_by_role("heading").first).to_contain_text(f"#{HOSTILE + 60}")
     field.fill("99999")
     field.press("Enter")
     expect(tree.locator("input:invalid")).to_have_count(1)
@@ -191,13 +199,13 @@ def test_a_call_is_reached_by_its_number(tree: Page) -> None:
 def test_hostile_text_of_a_large_tree_is_text(tree: Page, scene: Scene) -> None:
     for call in (HOSTILE, HOSTILE + 1, 21):
         tree.get_by_role("spinbutton", name="Call #").fill(str(call))
-        tree.get_by_role("button", name="Go").click()
-        expect(tree.locator(f"#a1c{call} .inside")).to_be_visible()
-    cut = tree.get_by_text("4,980,000 more characters are not on this page")
+        tree.get_by_role("button", name="Go", exact=True).click()
+        expect(panel(tree).get_by_role("heading").first).to_contain_text(f"#{call} ")
+    cut = panel(tree).get_by_text("4,980,000 more characters are not on this page")
     expect(cut.first).to_be_visible()
     tree.goto(address(scene, f"?call={HOSTILE + 1}"))
     complete(tree)
-    expect(tree.get_by_text(visible(EVIL) * 3, exact=False).first).to_be_visible()
+    expect(panel(tree).get_by_text(visible(EVIL) * 3, exact=False).first).to_be_visible()
     assert tree.locator("img, main script, a[href^=javascript]").count() == 0
 
 
@@ -206,7 +214,7 @@ def test_keys_of_the_list_lead_from_a_large_rollout_to_the_next(page: Page) -> N
     ids = page.locator("a.item").all_inner_texts()
     page.locator("a.item").first.click()
     complete(page)
-    page.locator("summary").first.focus()
+    page.locator(".call > summary").first.focus()
     press(page, "j")
     expect(page.locator("p.id")).to_contain_text(ids[1])
     complete(page)
@@ -219,6 +227,10 @@ def test_fragments_of_what_does_not_exist_are_refused(page: Page, scene: Scene) 
     for query, status in {
         f"body?{of}&attempt=1&call=99999": 404,
         f"position?{of}&attempt=2&call=0": 404,
+        f"tokens?{of}&attempt=1&call=1": 404,
+        f"tokens?{of}&attempt=1&call=1&dataset=../..": 404,
+        f"fault?{of}&attempt=1&call=x": 400,
+        f"spans.json?{of}&attempt=1&call=99999": 404,
         f"rows?{of}&attempt=1&at=x": 400,
         f"rows?{of.replace('calls', 'all')}&attempt=1&at=0": 400,
         "rows?of=rollout:zz&attempt=1&at=0": 404,
@@ -228,14 +240,39 @@ def test_fragments_of_what_does_not_exist_are_refused(page: Page, scene: Scene) 
         assert page.request.get(f"/calls/{query}").status == status, query
 
 
+def test_the_tokens_of_a_trained_call_are_coloured(tree: Page) -> None:
+    row(tree, 2).locator(".call > summary").click()
+    shading = panel(tree).locator(".answer .shading")
+    expect(shading.locator(".t")).to_have_count(2)
+    expect(shading.locator(".t").first).to_have_class(re.compile(r"\ban5\b"))
+    title = shading.locator(".t").first.get_attribute("title")
+    assert title is not None and "call #1 by sql@0; advantage -0." in title
+    shading.get_by_role("button", name="weight").click()
+    expect(shading).to_have_attribute("data-shade", "weight")
+    tree.keyboard.press("ArrowDown")
+    row(tree, 4).locator(".call > summary").click()
+    expect(panel(tree).get_by_role("heading").first).to_contain_text("#3 ")
+    expect(panel(tree).locator(".shading")).to_have_attribute("data-shade", "weight")
+
+
+def test_the_spans_of_a_call_are_json(tree: Page) -> None:
+    row(tree, 2).locator(".call > summary").click()
+    address = panel(tree).get_by_role("link", name="Spans as JSON").get_attribute("href")
+    assert address is not None
+    spans = tree.request.get(address).json()
+    assert {span["SpanName"] for span in spans} >= {"chat sql", "openai.chat"}
+    assert all(isinstance(span["SpanAttributes"], dict) for span in spans)
+
+
 @pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.nightly), 375])
 def test_a_large_tree_fits_a_screen(tree: Page, width: int) -> None:
     tree.set_viewport_size({"width": width, "height": 800})
-    row(tree, 1).locator("summary").focus()
+    row(tree, 1).locator(".call > summary").focus()
     tree.keyboard.press("End")
-    expect(row(tree, CALLS).locator("summary")).to_be_focused()
+    expect(row(tree, CALLS).locator(".call > summary")).to_be_focused()
     tree.keyboard.press("Enter")
-    expect(row(tree, CALLS).locator(".inside")).to_be_visible()
+    shown = panel(tree) if width > 1000 else row(tree, CALLS)
+    expect(shown.locator(".inside")).to_be_visible()
     assert tree.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 

@@ -63,7 +63,7 @@ def test_from_a_run_to_a_rollout_by_links(page: Page, home: Home) -> None:
     expect(page.locator("a.item")).to_have_count(2)
     page.locator("a.item").first.click()
     expect(page.locator("p.id")).to_contain_text("rollout ")
-    expect(page.get_by_text("its group of 2: mean 0.500")).to_be_visible()
+    expect(page.locator(".about .chip", has_text="group mean 0.500")).to_be_visible()
 
 
 def test_a_group_side_by_side_parts_at_a_call(page: Page) -> None:
@@ -213,10 +213,10 @@ def test_the_tokens_of_a_rollout_as_they_were_trained(page: Page, home: Home) ->
     expect(page.get_by_text("3 in the prompt, 2 after it, 2 trained")).to_be_visible()
     first = page.locator(".tokens span").first
     expect(first).to_have_text("⟨4⟩")  # the home has no tokenizer
-    expect(first).to_have_class("t p5")
+    expect(first).to_have_class("t ap5 ln5 wp5")
     expect(first).to_have_attribute("title", re.compile(r"call #1 by sql@1; advantage \+0\.8"))
     page.get_by_role("link", name="logprob").click()
-    expect(first).to_have_class("t n5")
+    expect(page.locator("[data-shade]")).to_have_attribute("data-shade", "logprob")
     page.get_by_role("link", name="sql@2").click()
     expect(page.get_by_role("heading", name="policy sql@2")).to_be_visible()
     page.get_by_role("link", name=home.datasets[1]).first.click()
@@ -341,8 +341,9 @@ def test_hostile_text_is_text(page: Page) -> None:
     page.goto("/rollouts?run=demo&mode=val")
     expect(page.get_by_text(visible(EVIL), exact=False).first).to_be_visible()
     page.get_by_role("row", name="onerror").get_by_role("link").click()
-    page.get_by_role("button", name="Open all calls").click()
-    expect(page.get_by_text(visible(EVIL) * 3, exact=False).first).to_be_visible()
+    page.locator(".call > summary", has_text="sql").click()
+    panel = page.get_by_role("region", name="The chosen call of attempt 1")
+    expect(panel.get_by_text(visible(EVIL) * 3, exact=False).first).to_be_visible()
     page.goto("/runs/demo/waves/0?mode=val")
     expect(page.get_by_role("link", name=visible(f"t{EVIL}"), exact=True)).to_be_visible()
     assert page.locator("img, main script, a[href^=javascript]").count() == 0

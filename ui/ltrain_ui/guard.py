@@ -33,7 +33,7 @@ HEADERS = [
     (
         b"content-security-policy",
         b"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
-        b"img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+        b"img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     ),
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-opener-policy", b"same-origin"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.otlp import insert_otlp
-from tests.transforms.show.test_page import EVIL
+from tests.transforms.show.pages.test_page import EVIL
 
 import ltrain
 from ltrain_collector.store import Store

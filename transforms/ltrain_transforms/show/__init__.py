@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     )
     from ltrain_transforms.show.near_names import describe_near, near_references
     from ltrain_transforms.show.notebook import Shown, show
-    from ltrain_transforms.show.page import (
+    from ltrain_transforms.show.pages import (
+        CallParts,
         page_asset,
         page_templates,
         render_body,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
         find_execution,
     )
     from ltrain_transforms.show.terminal import print_shown
-    from ltrain_transforms.show.trained_rows import SHADES, trained_rows
+    from ltrain_transforms.show.trained_rows import SHADES, call_rows, trained_rows
     from ltrain_transforms.show.trained_tables import TrainedDataset
     from ltrain_transforms.show.tree import Attempt, RolloutTree
 

@@ -1,5 +1,7 @@
 """Sentences about an attempt, its rewards and its credit, for both a terminal and a page."""
 
+from dataclasses import dataclass
+
 from ltrain_instrument.quantity import quantity
 from ltrain_transforms.show.display_text import format_signed
 from ltrain_transforms.show.tree import Attempt, RewardEntry, Row, TreeCall
@@ -65,6 +67,38 @@ def describe_reward(reward: RewardEntry) -> str:
     return (
         f"{reward.rule} {format_signed(reward.value)} ({reward.source}; evidence {reward.evidence})"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class AdvantagePart:
+    """A part of the advantage of a call, or the whole, as a bar from -100 to 100."""
+
+    name: str
+    value: float
+    scale: float
+    """The value of a bar of length 100."""
+
+    @property
+    def begin(self) -> float:
+        """The left end of the bar."""
+        return min(self.value / self.scale * 100, 0.0)
+
+    @property
+    def length(self) -> float:
+        """The length of the bar."""
+        return abs(self.value / self.scale * 100)
+
+
+def advantage_parts(step: TreeCall) -> list[AdvantagePart]:
+    """Return the parts of a call's advantage that are not 0, and last the advantage itself."""
+    row = step.credit
+    if row is None:
+        return []
+    values = {name.removesuffix("_advantage"): row.get(name) or 0.0 for name in ADVANTAGES}
+    shown = {name: value for name, value in values.items() if value}
+    shown["advantage"] = row["advantage"] or 0.0
+    scale = max(map(abs, shown.values())) or 1.0
+    return [AdvantagePart(name, value, scale) for name, value in shown.items()]
 
 
 def describe_advantage(step: TreeCall) -> str:

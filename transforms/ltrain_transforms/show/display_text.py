@@ -49,10 +49,11 @@ def message_text(message: Message) -> str:
     parts = message.parts
     if not parts and "parts" not in message.fields:
         return to_text({key: value for key, value in message.fields.items() if key != "role"})
-    return "\n".join(map(_part_text, parts))
+    return "\n".join(map(part_text, parts))
 
 
-def _part_text(part: MessagePart) -> str:
+def part_text(part: MessagePart) -> str:
+    """Return a text part as it is, and another part as JSON."""
     if part.type == TEXT:
         return part.text
     if part.type == REQUEST:

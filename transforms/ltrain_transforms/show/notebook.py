@@ -10,7 +10,7 @@ from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.settings import HOME
 from ltrain_transforms.reports import AnyReference, Cell, Grid, Report, Share, format_cell
 from ltrain_transforms.show.lookup import look_up, look_up_in_home, look_up_in_store
-from ltrain_transforms.show.page import render_page
+from ltrain_transforms.show.pages import render_page
 from ltrain_transforms.show.tree import RolloutTree
 
 HEIGHT = 640

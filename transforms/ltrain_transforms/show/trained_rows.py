@@ -1,9 +1,9 @@
 """The rows of a rollout as they were trained: each token with its advantage and its call."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -58,21 +58,29 @@ class TrainedRow:
     more: int
     """Number of tokens that are not in `tokens`."""
 
-    def shaded(self, value: str) -> list[tuple[Token, str]]:
-        """Return each token with its CSS class: `p1` to `p5`, `n1` to `n5`, or '' without a loss.
-
-        Args:
-            value: one of `SHADES`.
+    def shaded(self) -> list[tuple[Token, str]]:
+        """Return each token with its CSS classes: for each of `SHADES` its initial, and `p1` to
+        `p5` or `n1` to `n5`. A token without a loss has none.
         """
-        largest = max((abs(getattr(one, value)) for one in self.tokens), default=0.0)
-        return [(token, _shade(token, getattr(token, value), largest)) for token in self.tokens]
+        largest = {
+            name: max((abs(getattr(one, name)) for one in self.tokens), default=0.0)
+            for name in SHADES
+        }
+        return [(token, _classes(token, largest)) for token in self.tokens]
 
 
-def _shade(token: Token, number: float, largest: float) -> str:
-    if not token.trained or not number:
+def _classes(token: Token, largest: Mapping[str, float]) -> str:
+    if not token.trained:
+        return ""
+    shades = (_shade(name, getattr(token, name), largest[name]) for name in SHADES)
+    return " ".join(filter(None, shades))
+
+
+def _shade(name: str, number: float, largest: float) -> str:
+    if not number:
         return ""
     level = max(1, round(LEVELS * abs(number) / largest))
-    return f"{'p' if number > 0 else 'n'}{level}"
+    return f"{name[0]}{'p' if number > 0 else 'n'}{level}"
 
 
 def trained_rows(home: Path, rollout: str) -> list[TrainedRow]:
@@ -95,14 +103,47 @@ def trained_rows(home: Path, rollout: str) -> list[TrainedRow]:
     return rows
 
 
+def call_rows(home: Path, dataset: str, rollout: str, call: int) -> list[TrainedRow]:
+    """Return the rows of a rollout in a dataset, each with the tokens of one call only.
+
+    Args:
+        call: the position of the call in the execution, its `seq`.
+    """
+    paths = [path for path, name in list_datasets(home) if name == dataset]
+    reference = Reference(Kind.DATASET, dataset)
+    return [
+        _row(sample, reference, home, _decoder(home / "policies" / sample["policy"]), part)
+        for path in paths
+        for sample in _samples(path, rollout)
+        for part in _ranges(sample, call)
+    ]
+
+
+def _ranges(sample: Mapping[str, Any], call: int) -> list[range]:
+    """Return the places of a call's tokens in a row."""
+    ends = [*sample["call_offsets"][1:], len(sample["response_ids"])]
+    places = zip(sample["call_positions"], sample["call_offsets"], ends, strict=True)
+    return [range(begin, end) for position, begin, end in places if position == call]
+
+
 def _samples(path: Path, rollout: str) -> list[dict[str, Any]]:
     rows = pl.scan_parquet(path / "samples").filter(pl.col("rollout_id") == rollout)
     return rows.sort("sample_id").collect().to_dicts()
 
 
-def _row(sample: dict[str, Any], dataset: Reference, home: Path, decode: Decode) -> TrainedRow:
+def _row(
+    sample: dict[str, Any],
+    dataset: Reference,
+    home: Path,
+    decode: Decode,
+    places: range | None = None,
+) -> TrainedRow:
+    """Return a row, or only the tokens at some places of it."""
+    if places is None:
+        places = range(len(sample["response_ids"]))
     tokens = []
-    for at, token in enumerate(sample["response_ids"][:MAX_TOKENS]):
+    for at in places[:MAX_TOKENS]:
+        token = sample["response_ids"][at]
         call = max(bisect_right(sample["call_offsets"], at) - 1, 0)
         tokens.append(
             Token(
@@ -125,7 +166,7 @@ def _row(sample: dict[str, Any], dataset: Reference, home: Path, decode: Decode)
         decode(sample["prompt_ids"]),
         len(sample["prompt_ids"]),
         tuple(tokens),
-        max(len(sample["response_ids"]) - MAX_TOKENS, 0),
+        max(len(places) - MAX_TOKENS, 0),
     )
 
 
@@ -138,11 +179,15 @@ def trained_versions(home: Path, dataset: str) -> tuple[Reference, ...]:
 def _decoder(folder: Path) -> Decode:
     """Return the function from token ids to text: ids as numbers if there is no tokenizer."""
     file = next(iter(sorted(folder.glob(f"v*/{TOKENIZER}"))), None)
+    decode = None if file is None else _load_decoder(file, file.stat().st_mtime_ns)
+    return decode or (lambda ids: "".join(f"⟨{token}⟩" for token in ids))
+
+
+@lru_cache(maxsize=4)
+def _load_decoder(file: Path, _changed: int) -> Decode | None:
     try:
         from tokenizers import Tokenizer
     except ModuleNotFoundError:  # the extra `collect` has no tokenizer
-        file = None
-    if file is None:
-        return lambda ids: "".join(f"⟨{token}⟩" for token in ids)
+        return None
     tokenizer = Tokenizer.from_file(str(file))
     return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False))

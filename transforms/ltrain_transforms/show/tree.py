@@ -60,6 +60,7 @@ class TreeCall:
     seconds: float | None
     """Its duration; None where it is unknown."""
     wrote: list[Row] = field(default_factory=list)
+    """Its rows of `states`, each with the value `before`."""
     rewards: list[RewardEntry] = field(default_factory=list)
     credit: Row | None = None
     """Its row of `transitions`."""
@@ -172,6 +173,7 @@ def _attempt(execution: Row, rollout: RolloutTables) -> Attempt:
     for row in own["states"]:
         if row["written_by"] in by_call:
             by_call[row["written_by"]].wrote.append(row)
+    _link_values(inputs, steps)
     owners = _steps_by_span(steps)
     rewards = list[RewardEntry]()
     for row in own["rewards"]:
@@ -186,6 +188,15 @@ def _attempt(execution: Row, rollout: RolloutTables) -> Attempt:
     group = rollout.group["reward"].to_list() if outcomes else []
     outcome = outcomes[0] if outcomes else None
     return Attempt(execution, outcome, group, inputs, rewards, steps, owners)
+
+
+def _link_values(inputs: Sequence[Row], steps: Sequence[TreeCall]) -> None:
+    """Add to each row of `states` the value that its variable had before, or None: `before`."""
+    latest = {row["variable"]: row["value"] for row in inputs}
+    for step in sorted(steps, key=lambda step: int(step.call["seq"])):
+        for row in step.wrote:
+            row["before"] = latest.get(row["variable"])
+            latest[row["variable"]] = row["value"]
 
 
 def _count_ids(calls: pl.DataFrame) -> pl.DataFrame:

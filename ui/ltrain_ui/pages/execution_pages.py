@@ -1,5 +1,6 @@
 """Pages of executions: lists, the tree of one, and its trained tokens."""
 
+import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -14,9 +15,18 @@ from ltrain_collector.errors import BadParameter
 from ltrain_instrument.quantity import quantity
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports import Kind, Reference, read_siblings
-from ltrain_transforms.show import SHADES, Extent, RolloutTree, trained_rows, tree_values
+from ltrain_transforms.show import (
+    SHADES,
+    CallParts,
+    Extent,
+    RolloutTree,
+    call_rows,
+    trained_rows,
+    tree_values,
+)
 from ltrain_ui.addresses import FOLDERS, KeyLink, address_of, tokens_address
 from ltrain_ui.breadcrumbs import SHORT, execution_crumbs, group_of
+from ltrain_ui.call_spans import read_call_spans, read_faults
 from ltrain_ui.listing import FIELDS, ListQuery, neighbours, parse_number, read_page
 from ltrain_ui.pages.feedback_pages import PageFeedback, page_feedback
 from ltrain_ui.pages.renderer import Renderer
@@ -41,6 +51,9 @@ class ExecutionPages:
             Route("/calls/rows", self.rows),
             Route("/calls/body", self.body),
             Route("/calls/position", self.position),
+            Route("/calls/tokens", self.call_tokens),
+            Route("/calls/fault", self.fault),
+            Route("/calls/spans.json", self.spans),
         ]
         in_store = [
             Route(f"/{FOLDERS[kind]}/{{id:path}}", self._execution(kind))
@@ -104,13 +117,38 @@ class ExecutionPages:
     def body(self, request: Request) -> Response:
         """Return the body of a call."""
         shown, attempt, values = self._part(request)
-        call = parse_number("call", values.get("call", ""))
-        position = shown.attempts[attempt - 1].position(call)
-        if position is None:
-            raise NothingToShow(f"Attempt {attempt} of {shown.title} has no call #{call}.")
+        position = _position(shown, attempt, values)
         query = ListQuery.parse_text(values.get("list", ""))
         feedback = page_feedback(self._sources, query, shown)
-        return HTMLResponse(self._renderer.body(shown, attempt, position, feedback))
+        parts = _call_parts(_without_call(values))
+        return HTMLResponse(self._renderer.body(shown, attempt, position, feedback, parts))
+
+    def call_tokens(self, request: Request) -> Response:
+        """Return the tokens of a call as they were trained."""
+        call, dataset = self._call(request), request.query_params.get("dataset", "")
+        rollout = request.query_params.get("of", "").removeprefix("rollout:")
+        rows = call_rows(self._sources.home, dataset, rollout, call["seq"])
+        if not rows:
+            raise NothingToShow(f"Dataset '{dataset}' has no token of call #{call['seq']}.")
+        return self._renderer.page("call_tokens.html.j2", rows=rows, shades=SHADES)
+
+    def fault(self, request: Request) -> Response:
+        """Return the exceptions that the spans of a call recorded."""
+        call = self._call(request)
+        faults = self._sources.read(lambda store: read_faults(store, call))
+        return self._renderer.page("call_fault.html.j2", faults=faults)
+
+    def spans(self, request: Request) -> Response:
+        """Return the spans of a call as JSON."""
+        call = self._call(request)
+        spans = self._sources.read(lambda store: read_call_spans(store, call))
+        text = json.dumps(spans, indent=2, ensure_ascii=False, default=str)
+        return Response(text, media_type="application/json")
+
+    def _call(self, request: Request) -> dict[str, Any]:
+        """Return the call that a request names, a row of `calls`."""
+        shown, attempt, values = self._part(request)
+        return shown.attempts[attempt - 1].steps[_position(shown, attempt, values)].call
 
     def position(self, request: Request) -> Response:
         """Return the position of a call in the tree; -1 if it has no such call."""
@@ -145,6 +183,25 @@ class ExecutionPages:
         return self._renderer.page("tokens.html.j2", title=title, links=links, **values)
 
 
+def _position(shown: RolloutTree, attempt: int, values: Mapping[str, str]) -> int:
+    """Return the position in its attempt of the call that a request names."""
+    call = parse_number("call", values.get("call", ""))
+    position = shown.attempts[attempt - 1].position(call)
+    if position is None:
+        raise NothingToShow(f"Attempt {attempt} of {shown.title} has no call #{call}.")
+    return position
+
+
+def _call_parts(tree: Mapping[str, str]) -> CallParts:
+    """Return the addresses of the calls of a tree from the parameters that name it."""
+    return CallParts(f"/calls/rows?{urlencode(tree)}", "dataset" in tree)
+
+
+def _without_call(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters that name a tree."""
+    return {name: text for name, text in values.items() if name not in ("attempt", "call", "at")}
+
+
 def _tree_address(of: str, values: Mapping[str, str]) -> TreeAddress:
     """Return the tree that an address names."""
     read = values.get("read")
@@ -170,6 +227,8 @@ def _values(
     shown, values = opened.tree, request.query_params
     tree = {"of": f"{shown.kind}:{shown.rollout}", "read": shown.extent, "tree": opened.key}
     tree["list"] = feedback.list
+    if shown.extent is Extent.TRAINED and opened.dataset is not None:
+        tree["dataset"] = opened.dataset.id
     if address.by_recipe:
         tree["by"] = "recipe"
     wanted = None
@@ -179,7 +238,7 @@ def _values(
         wanted = attempt, parse_number("call", values["call"])
     return tree_values(
         wanted=wanted,
-        rows=f"/calls/rows?{urlencode(tree)}",
+        parts=_call_parts(tree),
         form=[(name, text) for name, text in values.items() if name in (*FIELDS, "by")],
         next=f"?{urlencode({**values, 'read': opened.next})}" if opened.next else None,
         next_text="Wait for it",

@@ -8,6 +8,7 @@ from starlette.responses import HTMLResponse, Response
 
 from ltrain_transforms.reports import Report
 from ltrain_transforms.show import (
+    CallParts,
     RolloutTree,
     page_templates,
     render_body,
@@ -78,9 +79,11 @@ class Renderer:
         """Return a block of rows of calls, for a page that has the rows before them."""
         return render_rows(shown, attempt, start, self._templates)
 
-    def body(self, shown: RolloutTree, attempt: int, position: int, feedback: object) -> str:
-        """Return the body of a call, with its form for feedback."""
-        return render_body(shown, attempt, position, self._templates, feedback)
+    def body(
+        self, shown: RolloutTree, attempt: int, position: int, feedback: object, parts: CallParts
+    ) -> str:
+        """Return the body of a call, with its form for feedback and the address of its parts."""
+        return render_body(shown, attempt, position, self._templates, feedback, parts)
 
     def show_live(self, shown: Report, version: str, is_live: bool, **values: Any) -> Response:
         """Return a page that `ui.js` requests again while it is live, with its `ETag`."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ltrain_transforms.show.conversation import Conversation
+from ltrain_transforms.show.pages.conversation import Conversation
 from ltrain_transforms.show.rollout import Extent
 from ltrain_transforms.show.tree import Attempt, RolloutTree
 
@@ -75,7 +75,8 @@ class CallWindow:
     def content(self, macros: CallMacros, start: int) -> dict[str, Any]:
         """Return the rows of a block and the bodies of its calls, for a page without a server."""
         steps = [self.attempt.steps[position] for position in self.positions(start)]
-        bodies = [macros.body(step, self.number, self.conversation) for step in steps]
+        attempt, number, talk = self.attempt, self.number, self.conversation
+        bodies = [macros.body(attempt, step, number, talk) for step in steps]
         return {"rows": self.rows(macros, start), "bodies": bodies}
 
 

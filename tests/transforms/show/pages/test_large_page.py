@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.transforms.show.test_page import EVIL
-from tests.transforms.show.test_page import Page as Parsed
+from tests.transforms.show.pages.test_page import EVIL
+from tests.transforms.show.pages.test_page import Page as Parsed
 from tests.transforms.show.test_tree import call, of
 from tests.ui.conftest import browser
 
@@ -71,28 +71,32 @@ def test_the_file_holds_everything_as_inert_data(file: Path) -> None:
 def test_every_call_of_a_file_is_reached(page: Page) -> None:
     second = page.locator(".row[aria-posinset='2']")
     expect(second).to_contain_text(f"#{CALLS - 1}")
-    page.locator("summary").first.focus()
+    page.locator(".call > summary").first.focus()
     page.keyboard.press("End")
     last = page.locator(f".row[aria-posinset='{CALLS}']")
     expect(last.locator("summary").first).to_be_focused()
-    page.keyboard.press("Enter")
-    expect(last.locator(".message.answer")).to_contain_text(f"says {CALLS - 2}")
-    last.get_by_role("link", name=f"#{CALLS - 3}").click()
-    expect(page.locator(f"#a1c{CALLS - 3} .message.answer")).to_contain_text(f"says {CALLS - 3}")
+    panel = page.get_by_role("region", name="The chosen call of attempt 1")
+    expect(panel.locator(".message.answer")).to_contain_text(f"says {CALLS - 2}")
+    panel.get_by_role("link", name=f"#{CALLS - 3}").click()
+    expect(panel.locator(".message.answer")).to_contain_text(f"says {CALLS - 3}")
     page.get_by_label("Call #").fill(str(CALLS - 1))
     page.keyboard.press("Enter")
+    expect(second.locator("summary[aria-current]")).to_have_count(1)
+    expect(panel.get_by_role("heading").first).to_contain_text(f"#{CALLS - 1}")
+    page.set_viewport_size({"width": 800, "height": 800})  # the call opens in its place
     expect(second.locator(".inside")).to_be_visible()
+    expect(panel).to_be_hidden()
     assert page.evaluate("document.querySelectorAll('*').length") < 3000
 
 
 def test_a_link_into_a_file_and_hostile_text(page: Page, file: Path) -> None:
     page.goto("about:blank")
     page.goto(f"{file.as_uri()}#a1c900")
-    hostile = page.locator("#a1c900")
+    hostile = page.get_by_role("region", name="The chosen call of attempt 1")
     expect(hostile.locator(".inside")).to_be_visible()
     expect(hostile.locator(".bad").nth(0)).to_contain_text("error: </script>")
     expect(hostile.get_by_text("more characters are not on this page")).to_be_visible()
-    hostile.locator(".fold > summary").click()
+    hostile.locator(".fold > summary").first.click()
     expect(hostile.locator("pre").first).to_contain_text(visible(EVIL))
     assert page.locator("img, a[href^=javascript]").count() == 0
 

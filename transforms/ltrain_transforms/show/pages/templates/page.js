@@ -2,7 +2,9 @@
 // near the screen are in the page; rows and bodies come from the server, or from data in the file.
 const NEAR = "600px 0px"; // blocks within this distance of the screen have rows
 const PAUSE = 60; // milliseconds that a block stays near before its rows are read
+const WIDE = matchMedia("(min-width: 1000px)"); // a wide screen shows the chosen call beside the tree
 const openCalls = new Set(); // ids of open calls
+const chosen = new Map(); // the id of the chosen call of each attempt, on a wide screen
 const lists = new Map(); // the list of each attempt, by its number
 let sought; // attempt and call of a link to a call that the tree does not have yet
 
@@ -57,6 +59,8 @@ class Calls {
     const { attempt, total, block, rows } = list.dataset;
     this.isWhole = total === undefined;
     this.attempt = Number(attempt);
+    this.panel = list.closest(".split").querySelector(".chosen");
+    this.lay(); // before the height of rows is measured
     if (this.isWhole) return;
     this.total = Number(total);
     this.block = Number(block);
@@ -100,7 +104,10 @@ class Calls {
     if (block.firstElementChild) return;
     const rows = nodes(await this.source.rows(this.attempt, Number(block.dataset.at)));
     if (block.firstElementChild) return;
-    for (const call of rows.querySelectorAll("details.call")) call.open = openCalls.has(call.id);
+    for (const call of rows.querySelectorAll("details.call")) {
+      call.open = openCalls.has(call.id);
+      if (call.id === chosen.get(this.attempt)) mark(call);
+    }
     block.replaceChildren(rows);
     block.style.height = "";
   }
@@ -132,6 +139,65 @@ class Calls {
     const body = await this.source.body(this.attempt, number, this.block);
     if (!call.querySelector(":scope > .inside")) call.append(nodes(body));
   }
+
+  // Show a call: beside the tree, or below its row.
+  async show(call) {
+    if (!WIDE.matches) {
+      call.open = true;
+      return;
+    }
+    const { id } = call, isLoaded = this.isWhole || call.querySelector(":scope > .inside");
+    for (const old of this.list.querySelectorAll("[aria-current]")) old.removeAttribute("aria-current");
+    mark(call);
+    chosen.set(this.attempt, id);
+    call.open = false;
+    if (!isLoaded) await sleep(PAUSE); // the keys may go on to the next row
+    if (chosen.get(this.attempt) !== id) return;
+    await this.load(call);
+    if (chosen.get(this.attempt) !== id) return;
+    const heading = document.createElement("h2"), body = call.querySelector(":scope > .inside").cloneNode(true);
+    heading.textContent = call.querySelector(".name").textContent;
+    this.panel.replaceChildren(heading, body);
+    this.panel.scrollTop = 0;
+    fillParts(body);
+  }
+
+  lay() {
+    this.panel.hidden = !WIDE.matches;
+    this.panel.parentElement.classList.toggle("beside-tree", WIDE.matches);
+  }
+
+  // Show the call that was chosen before, is open, or is the first of a model.
+  async choose() {
+    const before = chosen.get(this.attempt);
+    const kept = before && (await this.find(Number(before.split("c")[1])))?.firstElementChild;
+    if (chosen.get(this.attempt) !== before) return; // somebody has chosen another one meanwhile
+    const call = kept || this.list.querySelector("details[open]") || this.list.querySelector("details:has(> summary .llm)") || this.list.querySelector("details");
+    if (call) await this.show(call);
+  }
+
+  close() {
+    this.panel.replaceChildren();
+    const call = document.getElementById(chosen.get(this.attempt));
+    if (call) call.open = true;
+  }
+}
+
+const mark = (call) => call.firstElementChild.setAttribute("aria-current", "true");
+
+// Request the parts of a body that are read only when somebody looks at it.
+let shade; // the value that colours tokens, if somebody has chosen one
+async function fillParts(place) {
+  for (const part of place.querySelectorAll("[data-part]")) {
+    const address = part.dataset.part;
+    part.removeAttribute("data-part");
+    try {
+      const response = await fetch(address);
+      if (!response.ok) throw new Error(`the server answered ${response.status}`);
+      part.replaceChildren(nodes(await response.text()));
+      if (shade) for (const one of part.querySelectorAll(".shading")) one.dataset.shade = shade;
+    } catch (error) { report(part, error); }
+  }
 }
 
 function report(place, error) {
@@ -154,7 +220,7 @@ function focusRow(row) {
 async function reveal(attempt, call) {
   const row = focusRow(await lists.get(attempt)?.find(call));
   sought = row ? undefined : [attempt, call];
-  if (row) row.firstElementChild.open = true;
+  if (row) await lists.get(attempt).show(row.firstElementChild);
   return row;
 }
 
@@ -168,7 +234,18 @@ function start() {
   document.querySelectorAll(".calls").forEach((list, index) => {
     lists.set(index + 1, new Calls(list));
   });
-  for (const button of document.querySelectorAll("button[data-open]")) button.hidden = false;
+  adapt();
+}
+
+// A wide screen has a panel for the chosen call; another one opens calls in their place.
+function adapt() {
+  for (const button of document.querySelectorAll("button[data-open]")) button.hidden = WIDE.matches;
+  for (const calls of lists.values()) {
+    const wasHidden = calls.panel.hidden;
+    calls.lay();
+    if (WIDE.matches) calls.choose().catch((error) => report(calls.panel, error));
+    else if (!wasHidden) calls.close();
+  }
 }
 
 function isSeen(element) {
@@ -212,8 +289,9 @@ document.addEventListener("toggle", (event) => {
   if (!call.matches?.("details.call")) return;
   if (!call.open) openCalls.delete(call.id);
   else {
+    if (WIDE.matches) return callsOf(call)?.show(call); // the search of the browser opens calls
     openCalls.add(call.id);
-    callsOf(call)?.load(call).catch((error) => report(call, error));
+    callsOf(call)?.load(call).then(() => fillParts(call)).catch((error) => report(call, error));
   }
 }, true);
 
@@ -225,12 +303,24 @@ document.addEventListener("keydown", async (event) => {
   const next = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: last }[event.key];
   if (next === undefined) return;
   event.preventDefault();
-  focusRow(await callsOf(row).row(next));
+  const there = focusRow(await callsOf(row).row(next));
+  if (there && WIDE.matches) callsOf(there).show(there.firstElementChild);
 });
 
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.('a[href^="#a"]');
   if (link) follow(link.getAttribute("href"));
+  const call = event.target.closest?.(".call > summary")?.parentElement;
+  if (call && WIDE.matches) {
+    event.preventDefault();
+    history.replaceState(null, "", `#${call.id}`);
+    callsOf(call).show(call).catch((error) => report(callsOf(call).panel, error));
+  }
+  const colour = event.target.closest?.("button[data-shade]");
+  if (colour) {
+    shade = colour.dataset.shade;
+    for (const one of document.querySelectorAll(".shading")) one.dataset.shade = shade;
+  }
   const button = event.target.closest?.("button[data-open]");
   if (!button) return;
   for (const call of document.querySelectorAll("details.call")) call.open = button.dataset.open === "yes";
@@ -248,8 +338,9 @@ document.addEventListener("submit", async (event) => {
 });
 
 addEventListener("hashchange", () => follow(location.hash));
-start();
+WIDE.addEventListener("change", adapt);
 const wanted = document.querySelector(".calls details[open]");
+start();
 if (location.hash) follow(location.hash);
 else if (wanted) focusRow(wanted.parentElement);
 complete();

@@ -7,6 +7,7 @@ anything.
 
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -29,10 +30,13 @@ from ltrain_transforms.reports import (
     Tiles,
     format_cell,
 )
-from ltrain_transforms.show import charts, credit, display_text, headline
-from ltrain_transforms.show.call_window import CallMacros, CallName, call_window
-from ltrain_transforms.show.conversation import Conversation, excerpt
-from ltrain_transforms.show.tree import Attempt, RolloutTree, TreeCall
+from ltrain_transforms.show import credit, display_text
+from ltrain_transforms.show.pages import charts, headline
+from ltrain_transforms.show.pages.call_facts import call_badges, call_facts, state_change
+from ltrain_transforms.show.pages.call_window import CallMacros, CallName, call_window
+from ltrain_transforms.show.pages.conversation import Conversation, is_plain
+from ltrain_transforms.show.pages.excerpt import excerpt
+from ltrain_transforms.show.tree import Attempt, RolloutTree, Row, TreeCall
 
 DEEPEST = 8
 """Maximum levels of indentation; deeper calls are indented as much."""
@@ -46,6 +50,21 @@ MAX_NAME = 200
 """Characters of a name or a badge in the row of a call."""
 MOST_DROPS = 200
 """Drops of spans without a call that a page lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallParts:
+    """The addresses of what a page requests while somebody reads it."""
+
+    rows: str
+    """The address of a block of rows, `…/rows?…`; parts of calls are beside it."""
+    has_tokens: bool
+    """Whether the tokens of trained calls can be requested."""
+
+    def address(self, part: str, number: int, call: Row) -> str:
+        """Return the address of a part of a call in the attempt with this number."""
+        beside = self.rows.replace("/rows?", f"/{part}?")
+        return f"{beside}&attempt={number}&call={call['seq']}"
 
 
 def write_page(shown: RolloutTree | Report, file: Path) -> None:
@@ -66,7 +85,7 @@ def write_page(shown: RolloutTree | Report, file: Path) -> None:
 def render_page(shown: RolloutTree | Report) -> str:
     """Return the HTML of the page."""
     style, script = page_asset("page.css"), page_asset("page.js")
-    allowed = f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
+    allowed = f"style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:"
     return (
         page_templates()
         .get_template(template_name(shown))
@@ -85,7 +104,7 @@ def render_page(shown: RolloutTree | Report) -> str:
 def tree_values(
     *,
     wanted: CallName | None = None,
-    rows: str | None = None,
+    parts: CallParts | None = None,
     form: Sequence[tuple[str, str]] = (),
     next: str | None = None,
     next_text: str = "",
@@ -97,7 +116,8 @@ def tree_values(
 
     Args:
         wanted: the call that the page opens.
-        rows: the address of more rows and of bodies; None: the page has them as data.
+        parts: where the page requests rows, bodies and their parts; None: it has rows and bodies
+            as data.
         form: name and value of the parameters of the page that a form for a call keeps.
         next: the address of the page with more of the same tree, if this one has not all.
         next_text: the text of the link to it.
@@ -105,7 +125,7 @@ def tree_values(
         feedback: the forms of `feedback.html.j2`, a template of `ltrain ui`; None: no forms.
         siblings: the rollouts of its group.
     """
-    tree = {"wanted": wanted, "rows": rows, "form": form, "has_newer": has_newer}
+    tree = {"wanted": wanted, "parts": parts, "form": form, "has_newer": has_newer}
     more = {"next": next, "next_text": next_text, "siblings": siblings}
     return {**tree, **more, "feedback": feedback}
 
@@ -121,7 +141,12 @@ def render_rows(shown: RolloutTree, number: int, start: int, templates: Environm
 
 
 def render_body(
-    shown: RolloutTree, number: int, position: int, templates: Environment, feedback: object = None
+    shown: RolloutTree,
+    number: int,
+    position: int,
+    templates: Environment,
+    feedback: object = None,
+    parts: CallParts | None = None,
 ) -> str:
     """Return the HTML of the body of a call.
 
@@ -129,9 +154,11 @@ def render_body(
         number: of the attempt on the page, from 1.
         position: of the call in the tree.
         feedback: as in `tree_values`.
+        parts: as in `tree_values`.
     """
-    steps = shown.attempts[number - 1].steps
-    return _macros(templates).body(steps[position], number, Conversation(steps), feedback)
+    attempt = shown.attempts[number - 1]
+    conversation, step = Conversation(attempt.steps), attempt.steps[position]
+    return _macros(templates).body(attempt, step, number, conversation, feedback, parts)
 
 
 def _macros(templates: Environment) -> CallMacros:
@@ -155,7 +182,7 @@ def template_name(shown: RolloutTree | Report) -> str:
 def page_templates() -> Environment:
     """Return the templates, filters and functions of pages."""
     environment = Environment(
-        loader=PackageLoader("ltrain_transforms.show"),
+        loader=PackageLoader("ltrain_transforms.show.pages"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -181,6 +208,9 @@ def page_templates() -> Environment:
         "margins": (charts.LEFT, charts.RIGHT, charts.TOP, charts.BOTTOM),
         "bar": bar,
         "call_badges": call_badges,
+        "call_facts": call_facts,
+        "state_change": state_change,
+        "is_plain": is_plain,
         "fold_from": FOLD_FROM,
         "name_length": MAX_NAME,
         "headline_length": MAX_HEADLINE,
@@ -197,7 +227,7 @@ def page_templates() -> Environment:
 
 def page_asset(name: str) -> str:
     """Return the text of a style sheet or script in templates/."""
-    return files("ltrain_transforms.show").joinpath("templates", name).read_text("utf-8")
+    return files("ltrain_transforms.show.pages").joinpath("templates", name).read_text("utf-8")
 
 
 def _digest(text: str) -> str:
@@ -209,25 +239,3 @@ def bar(step: TreeCall, attempt: Attempt) -> tuple[int, int]:
     total = attempt.execution["wall"] or 1e-9
     begin = min(max(round(step.offset / total * 1000), 0), 1000 - MIN_BAR)
     return begin, min(max(round((step.seconds or 0) / total * 1000), MIN_BAR), 1000 - begin)
-
-
-def call_badges(step: TreeCall) -> list[tuple[str, str]]:
-    """Return CSS class and text of each badge on a folded call."""
-    call = step.call
-    badges = [("bad", display_text.call_status(call))] if call["status"] == "error" else []
-    if step.rewards:
-        total = sum(reward.value for reward in step.rewards)
-        badges.append(
-            ("bad" if total < 0 else "good", f"reward {display_text.format_signed(total)}")
-        )
-    if step.credit is not None:
-        badges.append(
-            ("credit", f"advantage {display_text.format_signed(step.credit['advantage'])}")
-        )
-    if step.trained:
-        badges.append(("plain", f"trained {sum(part.tokens for part in step.trained):,}"))
-    if step.wrote:
-        badges.append(("plain", f"wrote {', '.join(row['variable'] for row in step.wrote)}"))
-    if mismatch := credit.describe_mismatch(step):
-        badges.append(("warn", mismatch))
-    return badges + [("warn", f"dropped: {row['reason']}") for row in step.drops]

@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ltrain_instrument.machine import visible
-from ltrain_transforms.show.display_text import message_text
+from ltrain_transforms.show.pages.excerpt import Excerpt, excerpt, part_excerpt
 from ltrain_transforms.show.tree import TreeCall
-from ltrain_transforms.traces import Message, read_messages
-
-MAX_CHARACTERS = 20_000
-"""Characters of a text that a page shows, with a note on how many more there are."""
+from ltrain_transforms.traces import Message, MessagePart, read_messages
 
 
 @dataclass(frozen=True, slots=True)
-class Excerpt:
-    """The beginning of a message."""
+class ShownMessage:
+    """A message of a call, as a page shows it."""
 
     role: str
-    text: str
-    more: int
-    """Number of characters that are left out."""
+    parts: tuple[Excerpt, ...]
+
+
+def is_plain(message: ShownMessage) -> bool:
+    """Whether a message is one text: no tool call, and no image."""
+    return [(part.label, part.image) for part in message.parts] == [("", "")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class CallMessages:
     """Number of leading messages that it has in common with the previous call."""
     repeats: TreeCall | None
     """The previous call."""
-    inputs: tuple[Excerpt, ...]
-    outputs: tuple[Excerpt, ...]
+    inputs: tuple[ShownMessage, ...]
+    outputs: tuple[ShownMessage, ...]
 
 
 class Conversation:
@@ -62,17 +62,15 @@ class Conversation:
         history = self._history(step)
         if not history:
             inputs = _text("input", call["arguments"] or call["input"])
-            outputs = _excerpts(read_messages(call["output"]) if call["kind"] == "llm" else [])
+            outputs = _shown(read_messages(call["output"]) if call["kind"] == "llm" else [])
             outputs = outputs or _text("output", call["result"] or call["output"])
             return CallMessages(0, None, inputs, outputs)
         previous, common = self._previous(step), 0
         if previous is not None:
             common = _common_prefix(self._history(previous), history)
-        outputs = _excerpts(read_messages(call["output"])) or _text("output", call["output"])
+        outputs = _shown(read_messages(call["output"])) or _text("output", call["output"])
         self._last = (call["call_id"], history)  # the next call compares its history with this one
-        return CallMessages(
-            common, previous if common else None, _excerpts(history[common:]), outputs
-        )
+        return CallMessages(common, previous if common else None, _shown(history[common:]), outputs)
 
     def _previous(self, step: TreeCall) -> TreeCall | None:
         """Return the call before this one that has a history."""
@@ -98,16 +96,20 @@ def _common_prefix(left: list[Message], right: list[Message]) -> int:
     return count
 
 
-def _excerpts(messages: list[Message]) -> tuple[Excerpt, ...]:
-    return tuple(excerpt(message.role or "?", message_text(message)) for message in messages)
-
-
-def _text(role: str, text: str | None) -> tuple[Excerpt, ...]:
-    return (excerpt(role, text),) if text else ()
-
-
-def excerpt(role: str, text: str) -> Excerpt:
-    """Return the first `MAX_CHARACTERS` of a text of a message."""
-    return Excerpt(
-        visible(role), visible(text[:MAX_CHARACTERS]), max(len(text) - MAX_CHARACTERS, 0)
+def _shown(messages: list[Message]) -> tuple[ShownMessage, ...]:
+    return tuple(
+        ShownMessage(visible(message.role or "?"), tuple(map(part_excerpt, _parts(message))))
+        for message in messages
     )
+
+
+def _parts(message: Message) -> list[MessagePart]:
+    """Return the parts of a message; its fields as one part where it has none."""
+    if message.parts or "parts" in message.fields:
+        return message.parts
+    fields = {name: value for name, value in message.fields.items() if name != "role"}
+    return [MessagePart("", fields)]
+
+
+def _text(role: str, text: str | None) -> tuple[ShownMessage, ...]:
+    return (ShownMessage(role, (excerpt("", text),)),) if text else ()

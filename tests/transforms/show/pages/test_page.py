@@ -98,8 +98,7 @@ def test_every_call_reward_credit_and_drop_is_on_the_page(
         "outcome reward 0; its group of 2: mean 0.500",
         "reward answer +0.000 (runner; evidence span",
         "tool-failed -0.200 (rule; evidence #3 execute_query)",
-        "return -0.200, advantage -0.807 = outcome -0.707, process -0.100",
-        "2 tokens in row 1",
+        "return -0.200; 2 tokens in row 1",
         "rows/no_tokens: its token ids are missing",
         "Other spans: 1, which describe no call.",
         "error: boom",
@@ -107,6 +106,9 @@ def test_every_call_reward_credit_and_drop_is_on_the_page(
         "Judged by ltrain.toml.",
     ):
         assert text in parsed.text
+    bars = re.findall(r"(outcome|process|advantage)\s+([-+][\d.]+)", parsed.text)
+    assert ("outcome", "-0.707") in bars and ("process", "-0.100") in bars
+    assert ("advantage", "-0.807") in bars
 
 
 def test_a_hostile_trace_is_text(scene: Any, shown: Callable[..., str]) -> None:
@@ -183,6 +185,19 @@ def test_a_history_is_shown_once_and_long_texts_are_folded(
     assert ("a", {"href": "#a1c1"}) in parsed.tags
     assert "10,000 more characters are not on this page" in parsed.text
     assert sum(attributes.get("class") == "fold" for _, attributes in parsed.tags) >= 2
+
+
+def test_json_is_indented_and_a_state_shows_its_change(
+    scene: Any, shown: Callable[..., str]
+) -> None:
+    rollout = scene.attempt("t1", 0)
+    rollout.dispatch()
+    rollout.tool(result='{"rows":[1]}', state={"plan": "read the table"})
+    rollout.tool(result="", state={"plan": "read the index"})
+    rollout.close()
+    page = Page(shown(rollout.rollout))
+    assert '{\n  "rows": [\n    1\n  ]\n}' in page.text
+    assert [tag for tag, _ in page.tags if tag in ("del", "ins")] == ["del", "ins"]
 
 
 def test_a_chart_has_axes_lines_and_a_legend() -> None:
