@@ -89,7 +89,9 @@ def test_keys_are_shown(page: Page) -> None:
 def test_a_table_sorts_and_the_address_keeps_it(page: Page, signed_in: BrowserContext) -> None:
     signed_in.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto("/runs/demo")
-    rewards = page.locator("h2:has-text('Evaluations in training') + .scroll table")
+    folded = page.locator("details.numbers", has_text="Evaluations in training")
+    folded.locator("summary").click()
+    rewards = folded.locator("table")
     order = rewards.locator("tbody td:nth-child(2)")
     for expected in (["0.250", "0.375", "0.500"], ["0.500", "0.375", "0.250"]):
         rewards.get_by_role("button", name="reward").click()
@@ -97,6 +99,7 @@ def test_a_table_sorts_and_the_address_keeps_it(page: Page, signed_in: BrowserCo
     page.reload()
     expect(order).to_have_text(["0.500", "0.375", "0.250"])
     expect(rewards.locator("th").nth(1)).to_have_attribute("aria-sort", "descending")
+    folded.locator("summary").click()
     rewards.locator("xpath=..").locator("xpath=following-sibling::button").first.click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     copied = page.evaluate("navigator.clipboard.readText()").splitlines()
@@ -113,3 +116,34 @@ def test_a_run_begins_with_its_figures(page: Page) -> None:
         ["Trained tokens", "24"],
     ]
     assert "+0.250 since 0.250 in the first" in tiles[1]
+
+
+def test_charts_have_switches_and_a_cursor_for_all_of_them(page: Page) -> None:
+    page.goto("/runs/demo")
+    reward = page.locator("figure", has_text="Reward in training")
+    rules = page.locator("figure", has_text="Reward by rule")
+    expect(reward.locator(".legend")).to_contain_text("last 0.500")
+    reward.locator("circle").nth(1).hover()
+    expect(reward.locator(".legend")).to_contain_text("1: 0.375")
+    expect(rules.locator(".cursor")).to_have_attribute("visibility", "visible")
+    page.get_by_role("heading", level=1).hover()
+    expect(reward.locator(".legend")).to_contain_text("last 0.500")
+    raw = reward.locator("polyline").first.get_attribute("points")
+    page.get_by_label("smoothing").select_option("0.9")
+    page.get_by_role("button", name="Draw").click()
+    expect(page).to_have_url(re.compile("smooth=0.9"))
+    assert reward.locator("polyline").first.get_attribute("points") != raw
+    page.goto("/runs/demo?scale=cubic&smooth=x")
+    assert reward.locator("polyline").first.get_attribute("points") == raw
+
+
+def test_two_runs_in_the_same_charts(page: Page) -> None:
+    page.goto("/compare")
+    page.get_by_role("checkbox", name="demo").check()
+    page.get_by_role("button", name="Draw them in the same charts").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("1 run, by wave")
+    page.keyboard.press("r")
+    expect(page.get_by_role("heading", level=1)).to_have_text("1 run, by rollout")
+    page.goto("/compare?runs=demo,none&by=hour")
+    expect(page.get_by_role("heading", level=1)).to_have_text("2 runs, by hour")
+    assert page.request.get("/compare?runs=demo&by=year").status == 400

@@ -206,7 +206,7 @@ def test_a_score_by_hand_counts_until_it_is_withdrawn(
         task = task_report(store, "demo", "t1", trust=TRUSTED).data["rollouts"]
         wave = wave_report(store, tmp_path, WaveReference("demo", "train", 0)).data["scores"]
         compared = read_scores(store, "sql@0", "sql@1", "train", "reward", TRUSTED)
-        means = query_waves(store, "demo", TRUSTED).evaluations.rows()
+        means = query_waves(store, "demo", TRUSTED).evaluations.drop("margin").rows()
         [run] = table.read(store, tmp_path, TRUSTED).rows
         lines = {line.id: line.rewards for line in read_lines(store, TraceFilter(), 10)}
         return [
@@ -214,7 +214,7 @@ def test_a_score_by_hand_counts_until_it_is_withdrawn(
             [row["score"] for row in wave],
             compared["score"].to_list(),
             means,
-            run[4],
+            None if run[4] is None else str(run[4]),
             lines[rollouts[0].rollout],
         ]
 

@@ -30,7 +30,7 @@ from ltrain_transforms.reports import (
     run_watermark,
     wave_report,
 )
-from ltrain_transforms.reports.report import Chart, Facts, Grid
+from ltrain_transforms.reports.report import Chart, Facts, Grid, Spark
 from ltrain_transforms.reports.wave_rewards import apply_recipe, read_results
 from ltrain_transforms.reports.waves import query_waves
 from ltrain_transforms.show import trained_run_report
@@ -75,7 +75,7 @@ def test_runs_with_their_first_and_last_reward(
     assert run == Reference(Kind.RUN, "demo")
     assert (count, rollouts) == (3, 13)
     # (0 + 0 + 0 + 1) / 4, and (1 + 1 + 0 + 1) / 4 without the rollout that did not start
-    assert (train, val, alarms) == ("0.250 to 0.750", None, None)
+    assert (train, val, alarms) == (Spark((0.25, 0.5, 0.75), "0.250 to 0.750"), None, None)
     assert (state, dropped) == ("unknown", "0% of wave 1")
     assert len(times) == 2
 

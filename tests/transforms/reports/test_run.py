@@ -98,7 +98,7 @@ def test_evaluations_by_wave_without_rollouts_that_do_not_count(shown: Report) -
         "reward": ((0, 0.0), (1, 0.25), (2, 0.5)),
         "speed (by the agent)": ((0, 1.0), (1, 1.0), (2, 1.0)),
     }
-    assert chart(shown, "Validation") == {"reward": ((1, 0.75),)}
+    assert chart(shown, "Validation, 95 % interval") == {"reward": ((1, 0.75),)}
 
 
 def test_rules_and_drops_by_wave(shown: Report) -> None:
@@ -172,7 +172,7 @@ def test_production_traffic_has_no_outcomes_and_is_shown(
         rollout.evaluate(1.0, by="somebody")
     insert_otlp(store, scene.request())
     found = run_of(store, recipe_file)
-    assert chart(found, "Validation") == {"reward (by the agent) (prod)": ((0, 1.0),)}
+    assert chart(found, "Validation, 95 % interval") == {"reward (by the agent) (prod)": ((0, 1.0),)}
     wave, policy = WaveReference("demo", "prod", 0), (Reference(Kind.POLICY, "sql@0"),)
     assert grid(found, "Waves").rows == ((wave, policy, 2, None, None, None, None, None),)
 

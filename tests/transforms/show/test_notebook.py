@@ -33,7 +33,7 @@ def test_a_run_has_frames(filled: Store) -> None:
     assert run.frame("Waves").select("wave", "policy", "rollouts").rows() == [
         ("train 0", "sql@0", 2)
     ]
-    assert repr(run).startswith("<run demo; frames: Waves, Evaluations in training")
+    assert repr(run).startswith("<run demo; frames: Waves, Look at, Evaluations in training")
     with pytest.raises(UnknownName, match=r"Unknown table 'waves'.*Did you mean 'Waves'"):
         run.frame("waves")
 

@@ -9,7 +9,15 @@ if TYPE_CHECKING:
     from ltrain_transforms.reports.comparison import compare, read_scores
     from ltrain_transforms.reports.dataset import count_prompts, dataset_report
     from ltrain_transforms.reports.difference import difference_report
-    from ltrain_transforms.reports.overview import RunTable, dataset_table, home_runs, policy_table
+    from ltrain_transforms.reports.look_at import look_at
+    from ltrain_transforms.reports.overview import (
+        MAX_RUNS,
+        RunTable,
+        dataset_table,
+        home_runs,
+        policy_table,
+        running_tiles,
+    )
     from ltrain_transforms.reports.policy import (
         IDENTIFIER,
         current_version,
@@ -30,21 +38,29 @@ if TYPE_CHECKING:
         Fact,
         Facts,
         Grid,
+        Interval,
         Points,
         Report,
         Share,
+        Spark,
         Tile,
         Tiles,
         format_cell,
         join_names,
     )
-    from ltrain_transforms.reports.rule_suggestions import render_suggestions, suggest_rules
-    from ltrain_transforms.reports.rules_comparison import rules_comparison
-    from ltrain_transforms.reports.rules_report import render_report, report_rules
+    from ltrain_transforms.reports.rules import (
+        render_report,
+        render_suggestions,
+        report_rules,
+        rules_comparison,
+        suggest_rules,
+    )
     from ltrain_transforms.reports.run import run_report
+    from ltrain_transforms.reports.run_overlay import Progress, run_overlay
     from ltrain_transforms.reports.run_state import (
         RunState,
         RunStatus,
+        latest_changes,
         list_runs,
         run_state,
         run_watermark,
@@ -52,7 +68,7 @@ if TYPE_CHECKING:
     from ltrain_transforms.reports.task import Sibling, read_siblings, task_report
     from ltrain_transforms.reports.traffic import traffic_report
     from ltrain_transforms.reports.wave import wave_report
-    from ltrain_transforms.reports.wave_rewards import apply_recipe, read_results
-    from ltrain_transforms.reports.waves import query_waves
+    from ltrain_transforms.reports.wave_rewards import RecipeResults, apply_recipe, read_results
+    from ltrain_transforms.reports.waves import RunWaves, query_waves
 
 open_face(__name__)

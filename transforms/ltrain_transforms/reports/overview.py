@@ -22,9 +22,18 @@ from ltrain_transforms.policy_file import (
 from ltrain_transforms.reports.alarms import count_alarms
 from ltrain_transforms.reports.policy import current_version, policy_names
 from ltrain_transforms.reports.references import Kind, Reference
-from ltrain_transforms.reports.report import Cell, Grid, format_cell, join_names
+from ltrain_transforms.reports.report import (
+    Cell,
+    Grid,
+    Spark,
+    Tile,
+    Tiles,
+    format_cell,
+    join_names,
+)
 from ltrain_transforms.reports.run_state import (
     Change,
+    RunStatus,
     dropped_share,
     latest_changes,
     list_runs,
@@ -192,26 +201,34 @@ def _home_rows(home: Path, stored: Collection[str]) -> tuple[tuple[Cell, ...], .
     return tuple((name, run_state(home, name).progress, *none) for name in names)
 
 
-def _first_and_last(means: pl.DataFrame, run: str, mode: str) -> str | None:
-    """Return the mean reward of the first and the last wave, as text."""
-    label, values = _rewards(means, run, mode)
-    if not values:
+def _first_and_last(means: pl.DataFrame, run: str, mode: str) -> Spark | None:
+    """Return the mean reward by wave, with those of the first and the last wave in words."""
+    label, rewards = _rewards(means, run, mode)
+    if not rewards:
         return None
-    first, last = format_cell(values[0]), format_cell(values[-1])
-    return f"{label}{first} to {last}" if len(values) > 1 else f"{label}{first}"
+    values = tuple(mean for mean, _ in rewards)
+    ends = [format_cell(value) for value in (values[0], values[-1])]
+    return Spark(values, label + (" to ".join(ends) if len(values) > 1 else ends[0]))
 
 
-def _last_and_change(means: pl.DataFrame, run: str, mode: str) -> str | None:
-    """Return the mean reward of the last wave and its difference to the first, as text."""
-    label, values = _rewards(means, run, mode)
-    if not values:
+def _last_and_change(means: pl.DataFrame, run: str, mode: str) -> Spark | None:
+    """Return the mean reward by wave, with the last one, its 95 % interval and its difference to
+    the first one in words.
+    """
+    label, rewards = _rewards(means, run, mode)
+    if not rewards:
         return None
-    change = f", {values[-1] - values[0]:+.3f} since the first" if len(values) > 1 else ""
-    return f"{label}{format_cell(values[-1])}{change}"
+    values, (last, margin) = tuple(mean for mean, _ in rewards), rewards[-1]
+    interval = "" if margin is None else f" ±{format_cell(margin)}"
+    change = f", {last - values[0]:+.3f} since the first" if len(values) > 1 else ""
+    return Spark(values, f"{label}{format_cell(last)}{interval}{change}")
 
 
-def _rewards(means: pl.DataFrame, run: str, mode: str) -> tuple[str, list[float]]:
-    """Return the mean reward by wave, and the evaluation and source that take its place, if any.
+def _rewards(
+    means: pl.DataFrame, run: str, mode: str
+) -> tuple[str, list[tuple[float, float | None]]]:
+    """Return the evaluation and source in place of the runner's reward, if there is no such one,
+    and the mean with the margin of each wave.
 
     The runner's reward comes first, then another evaluation by the runner.
     """
@@ -223,9 +240,24 @@ def _rewards(means: pl.DataFrame, run: str, mode: str) -> tuple[str, list[float]
     if not found:
         return "", []
     source, name = found[0]
-    values = own.filter(name=name, source=source).sort("wave")["mean"].to_list()
+    rewards = own.filter(name=name, source=source).sort("wave").select("mean", "margin").rows()
     by = "" if source == "runner" else f"by the {source} "
-    return f"{'' if name == 'reward' else f'{name} '}{by}", values
+    return f"{'' if name == 'reward' else f'{name} '}{by}", rewards
+
+
+def running_tiles(home: Path) -> Tiles:
+    """Return the runs of a home on which a process works, with their progress."""
+    states = {run: run_state(home, run) for run in list_runs(home)[:MAX_RUNS]}
+    return Tiles(
+        "Running now",
+        tuple(
+            Tile(f"{run} runs now", f"{state.updates or 0:,}", f"of {state.planned:,} updates")
+            if state.planned
+            else Tile(f"{run} runs now", f"{state.updates or 0:,}", "updates")
+            for run, state in states.items()
+            if state.status is RunStatus.RUNNING
+        ),
+    )
 
 
 def _newest_datasets(home: Path) -> dict[str, WaveDataset]:

@@ -1,7 +1,7 @@
 """A report on a run, a dataset or a policy: facts, tables and charts, before they are rendered."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,18 @@ class Share:
         return self.words
 
 
-Cell = str | int | float | None | AnyReference | tuple[AnyReference, ...] | Share
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """Numbers in their order, which a page draws as a small line, with words on them."""
+
+    values: tuple[float, ...]
+    words: str
+
+    def __str__(self) -> str:
+        return self.words
+
+
+Cell = str | int | float | None | AnyReference | tuple[AnyReference, ...] | Share | Spark
 Fact = str | AnyReference | tuple[AnyReference, ...]
 
 
@@ -61,6 +72,8 @@ class Grid:
     rows: tuple[tuple[Cell, ...], ...]
     empty: str = "none"
     """The text that replaces a table without rows."""
+    is_folded: bool = False
+    """Whether a page shows it only when somebody opens it."""
 
     @property
     def numeric(self) -> tuple[bool, ...]:
@@ -72,11 +85,13 @@ class Grid:
 
 
 Points = tuple[tuple[float, float], ...]
+Interval = tuple[float, float, float]
+"""A value on the axis x, and the lower and the upper end of the interval there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines over an integer, such as the wave of a run."""
+    """Lines over a number, such as the wave of a run."""
 
     title: str
     x_label: str
@@ -84,6 +99,12 @@ class Chart:
     series: tuple[tuple[str, Points], ...]
     waves: tuple[str, str] | None = None
     """The run and the mode of the waves of the points; None if they are of none."""
+    bands: Mapping[str, Sequence[Interval]] = field(default_factory=dict)
+    """Intervals around the points of a series, by its name."""
+    marks: tuple[tuple[int, str], ...] = ()
+    """Alarms: a value on the axis x, and a sentence."""
+    is_integer: bool = True
+    """Whether the axis x has integers only."""
 
     def wave(self, number: int) -> WaveReference | None:
         """Return the wave of a point."""
@@ -105,7 +126,7 @@ def format_cell(value: Cell) -> str:
         return ""
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
-    if isinstance(value, str | bool | AnyReference | Share):
+    if isinstance(value, str | bool | AnyReference | Share | Spark):
         return str(value)
     if isinstance(value, int):
         return f"{value:,}"

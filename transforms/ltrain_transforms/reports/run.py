@@ -15,6 +15,7 @@ from ltrain_transforms.reports.report import (
     Chart,
     Facts,
     Grid,
+    Interval,
     Report,
     Share,
     Tile,
@@ -30,6 +31,8 @@ PHASES = ("rollouts", "settle + build", "train", "publish")
 
 The last one ends when every server has loaded the version."""
 
+REWARDS = "rewards"
+"""The stage whose drops are evaluations, not rollouts."""
 METRICS = (
     "loss",
     "kl",
@@ -55,13 +58,18 @@ def run_report(
     results: RecipeResults | None,
     recipe_label: str,
     state: RunState,
+    worth_a_look: Grid | None = None,
 ) -> Report:
     """Return the report on a run.
 
     Args:
         recipe_label: the recipe of `results`, or why there is none.
+        worth_a_look: the result of `look_at`.
     """
-    train, test, others = _split_evaluations(run_waves.evaluations)
+    parts_of = _split_evaluations(run_waves.evaluations)
+    train, test, others = (_pivot(each, "name", "mean") for each in parts_of)
+    _, test_bands, held_out_bands = map(_bands, parts_of)
+    marks = tuple((alarm.wave, f"{alarm.name}: {alarm.message}") for alarm in run_waves.alarms)
     rules = _by_training_wave(results.rules, "rule", "mean", run_waves) if results else {}
     drops = _by_training_wave(_reasons(results), "reason", "count", run_waves) if results else {}
     prompts = _by_training_wave(results.prompts, "prompt", "calls", run_waves) if results else {}
@@ -73,10 +81,14 @@ def run_report(
     only_val = {wave.mode for wave in run_waves.waves} <= {"train", "val", "test"}
     mean = "mean of the rollouts"
     charts = [
-        Chart("Reward in training", "wave", mean, _series(train), training),
+        Chart(
+            *("Validation, 95 % interval", "wave", mean, _series(others)),
+            waves=validation if only_val else None,
+            bands=held_out_bands,
+        ),
+        Chart("Reward in training", "wave", mean, _series(train), training, marks=marks),
         Chart("Reward by rule", "wave", mean, _series(rules), training),
-        Chart("Validation", "wave", mean, _series(others), validation if only_val else None),
-        Chart("Test", "wave", mean, _series(test), testing),
+        Chart("Test, 95 % interval", "wave", mean, _series(test), testing, test_bands),
         Chart("Drops in training", "wave", "count", _series(drops), training),
         Chart("Time in training", "wave", "seconds", _series(durations), training),
         *(
@@ -86,6 +98,7 @@ def run_report(
     ]
     grids = [
         _wave_table(run, run_waves, results),
+        *((worth_a_look,) if worth_a_look is not None and worth_a_look.rows else ()),
         _table("Evaluations in training, mean of the rollouts", train),
         _table("Validation, mean of the rollouts", others),
         *([_table("Test, mean of the rollouts", test)] if test else []),
@@ -175,16 +188,31 @@ def phase_seconds(run_waves: RunWaves) -> WaveValues:
     return {name: spent[name] for name in PHASES if name in spent}
 
 
-def _split_evaluations(evaluations: pl.DataFrame) -> tuple[WaveValues, WaveValues, WaveValues]:
-    """Return the evaluations of training waves, of tests, and of all other waves."""
+def _split_evaluations(
+    evaluations: pl.DataFrame,
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Return the evaluations of training waves, of tests, and of all other waves, each with the
+    name that a reader sees.
+    """
     runner = pl.col("source") == "runner"
     name = pl.when(runner).then("name").otherwise(pl.format("{} (by the {})", "name", "source"))
     labelled = evaluations.with_columns(name=name)
-    of_mode = {mode: labelled.filter(mode=mode) for mode in ("train", "test")}
+    train, test = (labelled.filter(mode=mode) for mode in ("train", "test"))
     mode = pl.when(pl.col("mode") == "val").then("name").otherwise(_with_mode())
-    others = labelled.filter(~pl.col("mode").is_in(list(of_mode))).with_columns(name=mode)
-    train, test, rest = (_pivot(each, "name", "mean") for each in (*of_mode.values(), others))
-    return train, test, rest
+    others = labelled.filter(~pl.col("mode").is_in(["train", "test"])).with_columns(name=mode)
+    return train, test, others
+
+
+def _bands(evaluations: pl.DataFrame) -> dict[str, list[Interval]]:
+    """Return the interval of each mean of more than one rollout, by the name of the evaluation."""
+    mean, margin = pl.col("mean"), pl.col("margin")
+    ends = evaluations.drop_nulls("margin").select(
+        "name", "wave", low=mean - margin, high=mean + margin
+    )
+    bands: dict[str, list[Interval]] = defaultdict(list)
+    for name, wave, low, high in ends.sort("name", "wave").iter_rows():
+        bands[name].append((wave, low, high))
+    return dict(bands)
 
 
 def _with_mode() -> pl.Expr:
@@ -233,7 +261,7 @@ def _series(values: WaveValues) -> tuple[tuple[str, tuple[tuple[float, float], .
 def _table(title: str, values: WaveValues, empty: str = "none") -> Grid:
     waves = sorted({wave for points in values.values() for wave in points})
     rows = tuple((wave, *(points.get(wave) for points in values.values())) for wave in waves)
-    return Grid(title, ("wave", *values), rows, empty)
+    return Grid(title, ("wave", *values), rows, empty, is_folded=True)
 
 
 def _wave_table(run: str, run_waves: RunWaves, results: RecipeResults | None) -> Grid:
@@ -278,7 +306,8 @@ def _most_drops(results: RecipeResults | None) -> dict[tuple[str, int], tuple[st
     """Return the most frequent reason of a drop and its number, by mode and wave."""
     if results is None:
         return {}
-    drops = results.drops.sort("count", "reason", descending=[False, True])
+    rollouts = results.drops.filter(pl.col("stage") != REWARDS)
+    drops = rollouts.sort("count", "reason", descending=[False, True])
     columns = ("mode", "wave", "reason", "count")
     return {(mode, wave): (why, count) for mode, wave, why, count in drops.select(columns).rows()}
 

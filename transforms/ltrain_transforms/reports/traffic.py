@@ -15,8 +15,12 @@ from ltrain_transforms.datasets import ParsedSpans, Progress, ignore_progress
 from ltrain_transforms.recipe import CallReward, Policy, Recipe, Reward, SignalReward, Source
 from ltrain_transforms.reports.dataset import of_writer
 from ltrain_transforms.reports.report import Cell, Facts, Grid, Report
-from ltrain_transforms.reports.rule_tally import RuleStatistics, read_batches
-from ltrain_transforms.reports.rules_report import RulesReport, report_statistics
+from ltrain_transforms.reports.rules import (
+    RulesReport,
+    RuleStatistics,
+    read_batches,
+    report_statistics,
+)
 from ltrain_transforms.rules import library
 from ltrain_transforms.source import SPANS_PER_BATCH, Selection, empty_selection
 from ltrain_transforms.tables import lacks_token_ids

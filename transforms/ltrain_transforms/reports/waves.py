@@ -16,6 +16,8 @@ from ltrain_transforms.source import runner_condition
 from ltrain_transforms.tables import typed_rows
 from ltrain_transforms.traces import Role, sender_roles
 
+NORMAL_95 = 1.96
+"""Standard errors on each side of an interval of 95 %."""
 COUNTING = ("ok", "error", "timeout")
 """Outcomes that the agent caused; if such a rollout lacks an evaluation, it counts as 0."""
 
@@ -117,7 +119,7 @@ placed AS (
     FROM ({OF_RUNS}) AS scores LEFT JOIN unplaced USING rollout
 )
 SELECT place.1 AS run, place.2 AS mode, place.3 AS wave, name, source, sum(score) AS total,
-    toInt64(count()) AS rollouts
+    sum(score * score) AS squares, toInt64(count()) AS rollouts
 FROM placed
 WHERE run != '' AND (run, mode, wave, rollout) NOT IN (
     SELECT run, mode, wave, rollout FROM ({{closed}})
@@ -184,7 +186,7 @@ class RunWaves:
     outcomes: pl.DataFrame
     """`mode`, `wave`, `outcome`, `rollouts`."""
     evaluations: pl.DataFrame
-    """`mode`, `wave`, `name`, `source`, `mean` over the rollouts that count."""
+    """`mode`, `wave`, `name`, `source`, `mean` and `margin` over the rollouts that count."""
     updates: list[WaveUpdate]
     alarms: list[Alarm]
 
@@ -238,14 +240,17 @@ def query_outcomes(store: Store, runs: Sequence[str], trust: Sequence[str]) -> p
 
 
 def query_sums(store: Store, runs: Sequence[str], trust: Sequence[str]) -> pl.DataFrame:
-    """Return `run`, `mode`, `wave`, `name`, `source`, `total` and `rollouts` of each evaluation."""
+    """Return `run`, `mode`, `wave`, `name`, `source`, and of each evaluation the `total`, the sum
+    of its `squares` and the number of `rollouts`.
+    """
     closed = _closed(trust, NOT_COUNTED.format())
     sql = EVALUATIONS.format(closed=closed, placing=runner_condition(trust))
     return store.query(sql, {"runs": list(runs), "counting": list(COUNTING)})
 
 
 def mean_scores(sums: pl.DataFrame, counting: pl.DataFrame) -> pl.DataFrame:
-    """Return `run`, `mode`, `wave`, `name`, `source` and the `mean` of each evaluation.
+    """Return `run`, `mode`, `wave`, `name`, `source`, and the `mean` of each evaluation with the
+    `margin` of its 95 % interval: 1.96 standard errors; null for less than two rollouts.
 
     Args:
         sums: the result of `query_sums`.
@@ -253,9 +258,13 @@ def mean_scores(sums: pl.DataFrame, counting: pl.DataFrame) -> pl.DataFrame:
             without the evaluation count as 0.
     """
     keys = ["run", "mode", "wave"]
+    rollouts = pl.max_horizontal("counting", "rollouts")
+    mean = pl.col("total") / rollouts
+    variance = (pl.col("squares") / rollouts - mean**2).clip(0) / (rollouts - 1)
     return sums.join(counting, keys, "left", maintain_order="left").select(
         *(*keys, "name", "source"),
-        mean=pl.col("total") / pl.max_horizontal("counting", "rollouts"),
+        mean=mean,
+        margin=pl.when(rollouts > 1).then(NORMAL_95 * variance.sqrt()),
     )
 
 

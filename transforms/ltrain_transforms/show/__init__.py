@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from ltrain_transforms.show.near_names import describe_near, near_references
     from ltrain_transforms.show.notebook import Shown, show
     from ltrain_transforms.show.pages import (
+        SMOOTHINGS,
         CallParts,
+        ChartOptions,
         page_asset,
         page_templates,
         render_body,

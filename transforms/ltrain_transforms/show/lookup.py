@@ -14,11 +14,14 @@ from ltrain_transforms.recipe import DEFAULT, Recipe
 from ltrain_transforms.reports import (
     Identifier,
     Kind,
+    RecipeResults,
     Reference,
     Report,
+    RunWaves,
     apply_recipe,
     dataset_report,
     difference_report,
+    look_at,
     policy_report,
     query_waves,
     read_results,
@@ -203,12 +206,12 @@ def _run(
     if file is None:
         waves = query_waves(store, name)
         reason = f"no recipe: no {DEFAULT} here; --recipe names one"
-        return run_report(name, waves, None, reason, run_state(home, name))
+        return _report(store, home, name, waves, None, reason)
     loaded = Recipe.load(file)
     waves = query_waves(store, name, sender_roles.trusted_senders(loaded.source.trust))
     results = apply_recipe(store, loaded, name, waves.waves, report_status)
     label = f"{file}, digest {loaded.digest}"
-    return run_report(name, waves, results, label, run_state(home, name))
+    return _report(store, home, name, waves, results, label)
 
 
 def trained_run_report(store: Store, home: Path, name: str, trust: Sequence[str]) -> Report:
@@ -223,4 +226,16 @@ def trained_run_report(store: Store, home: Path, name: str, trust: Sequence[str]
     waves = query_waves(store, name, trust)
     results = read_results(home, name, waves.waves)
     found = "the datasets of its waves" if results else f"no dataset of its waves in {home}"
-    return run_report(name, waves, results, found, run_state(home, name))
+    return _report(store, home, name, waves, results, found)
+
+
+def _report(
+    store: Store,
+    home: Path,
+    run: str,
+    waves: RunWaves,
+    results: RecipeResults | None,
+    label: str,
+) -> Report:
+    worth_a_look = look_at(store, run, waves.waves, waves.alarms)
+    return run_report(run, waves, results, label, run_state(home, run), worth_a_look)

@@ -2,24 +2,32 @@
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlencode
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ltrain_collector.errors import BadParameter
 from ltrain_transforms.reports import (
+    MAX_RUNS,
     GroupReference,
     Kind,
+    Progress,
     Reference,
     WaveReference,
     compare,
+    latest_changes,
     read_scores,
+    run_overlay,
 )
 from ltrain_transforms.show import Group, align_calls, compare_task, read_group, recipe_of_group
 from ltrain_ui.addresses import KeyLink, address_of, compare_address, task_address
 from ltrain_ui.breadcrumbs import group_crumbs
 from ltrain_ui.listing import parse_number
 from ltrain_ui.pages.renderer import Renderer
+from ltrain_ui.pages.run_pages import chart_options
 from ltrain_ui.sources import Sources
 
 
@@ -76,24 +84,58 @@ class ComparisonPages:
             **values,
         )
 
+    def _overlay(self, request: Request, runs: Sequence[str]) -> Response:
+        """Show several runs in the same charts."""
+        sources, values = self._sources, request.query_params
+        by = values.get("by", Progress.WAVE)
+        if by not in set(Progress):
+            raise BadParameter(f"'by' is one of {', '.join(Progress)} in an address.")
+        trust = sources.trusted_senders()
+        report = sources.read(
+            lambda store: run_overlay(store, sources.home, runs, Progress(by), trust)
+        )
+        same = [("runs", run) for run in runs]
+        links = [
+            (f"By {each}", each[0], f"/compare?{urlencode([*same, ('by', each)])}")
+            for each in Progress
+        ]
+        return self._renderer.show(
+            report,
+            links,
+            crumbs=[("Compare", "/compare"), (", ".join(runs), None)],
+            chart_options=chart_options(values),
+            chart_fields=[*same, ("by", by)],
+        )
+
     def compare(self, request: Request) -> Response:
         """Compare two versions of a policy, or their rollouts of one task side by side."""
         sources, values = self._sources, request.query_params
+        if runs := _runs(values):
+            return self._overlay(request, runs)
         a, b = (values.get(name, "").strip() for name in ("a", "b"))
         mode, name = values.get("mode") or "val", values.get("name") or "reward"
         fields = (("a", a), ("b", b), ("mode", mode), ("name", name))
         if not a or not b:
             title = "Compare two versions of a policy"
-            return self._renderer.page("compare.html.j2", title=title, fields=fields, found=None)
+            known = sources.read(lambda store: list(latest_changes(store, MAX_RUNS)))
+            return self._renderer.page(
+                "compare.html.j2", title=title, fields=fields, found=None, runs=known
+            )
         trust, task = sources.trusted_senders(), values.get("task")
         rows = sources.read(lambda store: read_scores(store, a, b, mode, name, trust))
         if task is None:
             found = compare(rows, a, b, mode, name)
             return self._renderer.page(
-                "compare.html.j2", title=f"{b} against {a}", fields=fields, found=found
+                "compare.html.j2", title=f"{b} against {a}", fields=fields, found=found, runs=()
             )
         recipe, label = recipe_of_group(sources.recipe)
         group = sources.read(lambda store: compare_task(store, recipe, label, rows, mode, task))
         links = [("All tasks", "u", compare_address(a, b, mode, name))]
         crumbs = [("Compare", "/compare"), (f"{b} against {a}", links[0][2]), (task, None)]
         return self._group(request, group, f"task {task}: {b} against {a}", links, crumbs=crumbs)
+
+
+def _runs(values: QueryParams) -> list[str]:
+    """Return the runs that an address names: `runs` more than once, or once with commas."""
+    named = values.getlist("runs")
+    return [run for run in (named if len(named) > 1 else ",".join(named).split(",")) if run]

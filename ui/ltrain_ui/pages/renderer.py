@@ -59,6 +59,8 @@ class Renderer:
             "links": (),
             "live": None,
             "near": (),
+            "chart_options": None,
+            "chart_fields": (),
             **values,
         }
         text = self._templates.get_template(template).render(values)

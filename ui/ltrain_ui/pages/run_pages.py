@@ -1,5 +1,6 @@
 """Pages of runs: all of them, one, a wave, the rules on a wave, and a task."""
 
+from collections.abc import Mapping
 from hashlib import sha256
 
 from starlette.requests import Request
@@ -20,10 +21,11 @@ from ltrain_transforms.reports import (
     rules_comparison,
     run_state,
     run_watermark,
+    running_tiles,
     task_report,
     wave_report,
 )
-from ltrain_transforms.show import trained_run_report
+from ltrain_transforms.show import SMOOTHINGS, ChartOptions, trained_run_report
 from ltrain_ui.addresses import address_of, rules_address
 from ltrain_ui.breadcrumbs import run_crumbs, wave_crumbs
 from ltrain_ui.pages.renderer import Renderer
@@ -60,7 +62,12 @@ class RunPages:
             store = sources.read(lambda store: self._runs.read(store, sources.home, trust))
         except (NoStore, StoreUnreachable) as error:
             store, health = home_runs(sources.home), Facts("Store", (("store", str(error)),))
-        parts = (health, store, policy_table(sources.home), dataset_table(sources.home))
+        home = sources.home
+        running = running_tiles(home)
+        parts = (
+            *((running,) if running.rows else ()),
+            *(health, store, policy_table(home), dataset_table(home)),
+        )
         report = Report("Runs, policies and datasets", "", parts, {})
         version = f'"{sha256(repr(report).encode()).hexdigest()[:16]}"'
         return self._renderer.show_live(report, version, self._runs.is_reading)
@@ -74,8 +81,11 @@ class RunPages:
             return Response(status_code=304, headers={"etag": version})
         report = sources.read(lambda store: trained_run_report(store, sources.home, name, trust))
         is_live = run_state(sources.home, name).status is RunStatus.RUNNING
+        options = chart_options(request.query_params)
         crumbs = run_crumbs(name)
-        return self._renderer.show_live(report, version, is_live, crumbs=crumbs)
+        return self._renderer.show_live(
+            report, version, is_live, crumbs=crumbs, chart_options=options
+        )
 
     def wave(self, request: Request) -> Response:
         """Show a wave: what is left of its rollouts at each step, and its groups."""
@@ -104,6 +114,12 @@ class RunPages:
             sources.read(lambda store: task_report(store, run, task, name, trust)),
             crumbs=run_crumbs(run, (task, None)),
         )
+
+
+def chart_options(values: Mapping[str, str]) -> ChartOptions:
+    """Return how the charts of a page are drawn, by its address; another value is the default."""
+    smoothing = {f"{weight}": weight for weight in SMOOTHINGS}.get(values.get("smooth", ""), 0.0)
+    return ChartOptions(values.get("scale") == "log", smoothing)
 
 
 def _wave(request: Request) -> WaveReference:

@@ -159,7 +159,7 @@ document.addEventListener("visibilitychange", () => {
 
 // Tables sort by a click on a heading; the address keeps the order. Their rows can be copied as CSV.
 const number = (text) => (/^[+-]?[\d,.]+(e[+-]?\d+)?( ?%)?$/i.test(text) ? parseFloat(text.replaceAll(",", "")) : NaN);
-const text = (cell) => cell?.innerText.trim() ?? "";
+const text = (cell) => cell?.textContent.trim() ?? "";
 
 function compare(a, b) {
   if (!a || !b) return !a - !b; // an empty cell comes last

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
+    from ltrain_transforms.show.pages.charts import SMOOTHINGS, ChartOptions
     from ltrain_transforms.show.pages.page import (
         CallParts,
         page_asset,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ltrain_instrument.machine import visible
 from ltrain_instrument.quantity import quantity
@@ -27,6 +27,7 @@ from ltrain_transforms.reports import (
     Report,
     Share,
     Sibling,
+    Spark,
     Tiles,
     format_cell,
 )
@@ -95,6 +96,7 @@ def render_page(shown: RolloutTree | Report) -> str:
             href=no_page,
             style=Markup(style),
             script=Markup(script),
+            chart_options=None,
             policy=f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'",
             **tree_values(),
         )
@@ -193,6 +195,7 @@ def page_templates() -> Environment:
         "quantity": quantity,
         "visible": visible,
         "shorten": display_text.shorten,
+        "commands": commands,
     }
     environment.globals |= {
         "credit": credit,
@@ -203,6 +206,7 @@ def page_templates() -> Environment:
         "excerpt": excerpt,
         "signed": display_text.format_signed,
         "draw_chart": charts.draw_chart,
+        "smoothings": charts.SMOOTHINGS,
         "references": lambda cell: cell if isinstance(cell, tuple) else (cell,),
         "box": (charts.WIDTH, charts.HEIGHT),
         "margins": (charts.LEFT, charts.RIGHT, charts.TOP, charts.BOTTOM),
@@ -216,6 +220,8 @@ def page_templates() -> Environment:
         "headline_length": MAX_HEADLINE,
         "most_drops": MOST_DROPS,
         "deepest": DEEPEST,
+        "is_spark": lambda cell: isinstance(cell, Spark),
+        "spark_points": charts.spark_points,
         "is_share": lambda cell: isinstance(cell, Share),
         "is_tiles": lambda part: isinstance(part, Tiles),
         "is_facts": lambda part: isinstance(part, Facts),
@@ -223,6 +229,15 @@ def page_templates() -> Environment:
         "is_chart": lambda part: isinstance(part, Chart),
     }
     return environment
+
+
+def commands(sentence: str) -> Markup:
+    """Return a sentence of ltrain whose commands, between back quotes, are code."""
+    parts = sentence.split("`")
+    code = Markup("<code class='command'>{}</code>")
+    return Markup("").join(
+        code.format(part) if place % 2 else escape(part) for place, part in enumerate(parts)
+    )
 
 
 def page_asset(name: str) -> str:

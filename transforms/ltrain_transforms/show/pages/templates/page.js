@@ -337,6 +337,36 @@ document.addEventListener("submit", async (event) => {
   call.addEventListener("input", () => call.setCustomValidity(""), { once: true });
 });
 
+// The pointer in a chart shows the values of all charts of the page at the same place of their axis.
+let pointed; // the value on the axis
+function point(value) {
+  if (value === pointed) return;
+  pointed = value;
+  for (const chart of document.querySelectorAll("svg.chart[data-values]")) {
+    const [low, high, left, right] = chart.dataset.axis.split(" ").map(Number);
+    const isOn = value >= low && value <= high, line = chart.querySelector(".cursor");
+    const place = left + ((value - low) / (high - low)) * (right - left);
+    line.setAttribute("visibility", isOn ? "visible" : "hidden");
+    if (isOn) for (const end of ["x1", "x2"]) line.setAttribute(end, place);
+    const series = JSON.parse(chart.dataset.values);
+    chart.nextElementSibling.querySelectorAll("li .dim").forEach((text, number) => {
+      text.dataset.last ??= text.textContent;
+      const found = series[number].find(([x]) => x === value);
+      text.textContent = found ? `${Number(value.toPrecision(4))}: ${Number(found[1].toPrecision(4))}` : text.dataset.last;
+    });
+  }
+}
+
+document.addEventListener("pointermove", (event) => {
+  const chart = event.target.closest?.("svg.chart[data-values]");
+  if (!chart) return point(undefined);
+  const [low, high, left, right] = chart.dataset.axis.split(" ").map(Number);
+  const box = chart.getBoundingClientRect(), { width } = chart.viewBox.baseVal;
+  const at = low + (((event.clientX - box.left) / box.width) * width - left) / (right - left) * (high - low);
+  const known = JSON.parse(chart.dataset.values).flat().map(([x]) => x);
+  point(known.reduce((best, x) => (Math.abs(x - at) < Math.abs(best - at) ? x : best), known[0]));
+});
+
 addEventListener("hashchange", () => follow(location.hash));
 WIDE.addEventListener("change", adapt);
 const wanted = document.querySelector(".calls details[open]");

@@ -15,7 +15,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument.quantity import quantity
 from ltrain_transforms.datasets import Progress, ignore_progress
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.reports.rule_tally import RuleStatistics, read_batches
+from ltrain_transforms.reports.rules.tally import RuleStatistics, read_batches
 from ltrain_transforms.rewards import Rule, TraceCounts, rules_of
 from ltrain_transforms.source import SPANS_PER_BATCH, Selection, empty_selection
 

@@ -11,7 +11,7 @@ from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.reports.difference import recipe_differences
 from ltrain_transforms.reports.references import Kind, Reference, WaveReference
 from ltrain_transforms.reports.report import Cell, Facts, Grid, Report
-from ltrain_transforms.reports.rules_report import RulesReport, report_rules
+from ltrain_transforms.reports.rules.report import RulesReport, report_rules
 from ltrain_transforms.reports.wave import wave_datasets
 from ltrain_transforms.source import Selection
 

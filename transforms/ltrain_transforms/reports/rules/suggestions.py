@@ -22,7 +22,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument.quantity import quantity
 from ltrain_transforms.datasets import Progress, ignore_progress, parse_spans
 from ltrain_transforms.recipe import CallReward, EvaluationReward, Recipe, Reward, SignalReward
-from ltrain_transforms.reports.rule_tally import read_batches
+from ltrain_transforms.reports.rules.tally import read_batches
 from ltrain_transforms.rewards import (
     execution_contributions,
     outcomes,
