@@ -70,7 +70,7 @@ def entries(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.nightly), 375])
-def test_a_queue_by_keys(page: Page, width: int) -> None:
+def test_a_list_by_keys(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
     name = f"helpful-{width}"
     page.goto(f"/rollouts?run=demo&mode=train&wave=0&unrated={name}")
@@ -90,6 +90,43 @@ def test_a_queue_by_keys(page: Page, width: int) -> None:
     press(page, "u")
     expect(page.locator("a.item")).to_have_count(2)
     expect(page.get_by_label("unrated")).to_have_value(name)
+
+
+def test_a_queue_goes_on_after_each_rating(page: Page) -> None:
+    page.goto("/feedback?unrated=tone&run=demo&mode=train")
+    expect(page.locator(".tiles")).to_contain_text("12")
+    press(page, "s")
+    title, section = page.locator("p.id"), page.locator("section.feedback").first
+    expect(section).to_contain_text("tone: 0 rated by you, 12 left")
+    first = title.text_content() or ""
+    press(page, "4")
+    expect(section).to_contain_text("tone: 1 rated by you, 11 left")
+    expect(title).not_to_have_text(first)
+    second = title.text_content() or ""
+    press(page, "s")
+    expect(title).not_to_have_text(second)
+    expect(section).to_contain_text("tone: 1 rated by you, 11 left")
+    press(page, "-")
+    expect(section).to_contain_text("tone: 2 rated by you, 10 left")
+    press(page, "z")
+    expect(section).to_contain_text("tone: 1 rated by you, 11 left")
+    expect(section.locator(".entries b").first).to_have_text("tone withdrawn")
+    press(page, "n")
+    expect(section.get_by_label("note")).to_be_visible()
+    query = "SELECT value FROM otel.evaluations WHERE name = 'tone' AND value >= 0 ORDER BY value"
+    values = page.request.get(f"/sql.csv?{urlencode({'query': query})}").text()
+    assert values.split() == ['"value"', "0", "0.75"]
+
+
+def test_the_last_rating_of_a_queue_leads_to_the_overview(page: Page) -> None:
+    page.goto("/feedback?unrated=last&run=demo&mode=val")
+    press(page, "s")
+    for left in (2, 1):
+        expect(page.locator("section.feedback").first).to_contain_text(f"{left} left")
+        press(page, "+")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Feedback")
+    page.goto("/feedback?unrated=last&run=demo&mode=val")
+    expect(page.get_by_text("Everything that this filter selects is rated.")).to_be_visible()
 
 
 def test_a_value_a_note_and_a_withdrawal(page: Page) -> None:

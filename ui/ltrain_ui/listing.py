@@ -19,6 +19,8 @@ PAGE = 100
 """Rollouts and traces in a page of the list."""
 FIELDS = ("run", "mode", "wave", "task", "text", "errors", "unrated")
 """The parameters of a filter."""
+QUEUE = "queue"
+"""The parameter of a page that is one of a queue: after a rating comes the next execution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class ListQuery:
         Raises:
             BadParameter: when a parameter is not of its form.
         """
-        values = {name: parameters[name] for name in FIELDS if parameters.get(name)}
+        values = {name: parameters[name] for name in (*FIELDS, QUEUE) if parameters.get(name)}
         chosen = TraceFilter(
             run=values.get("run"),
             mode=values.get("mode"),
@@ -65,9 +67,15 @@ class ListQuery:
             _position("newer_than", newer) if newer else None,
         )
 
+    @property
+    def is_queue(self) -> bool:
+        """Whether executions without a rating are opened one after another."""
+        return QUEUE in self.values and "unrated" in self.values
+
     def address(self, **position: str) -> str:
         """Return the address of a page of the list."""
-        query = urlencode({**self.values, **position})
+        values = {name: text for name, text in self.values.items() if name != QUEUE}
+        query = urlencode({**values, **position})
         return f"/rollouts?{query}" if query else "/rollouts"
 
     def item(self, line: Line) -> str:
@@ -119,6 +127,17 @@ def neighbours(store: Store, query: ListQuery, unit: str) -> list[KeyLink]:
     older = read_lines(store, query.filter, 1, older_than=own.position)
     links = [("Newer", "k", line) for line in newer] + [("Older", "j", line) for line in older]
     return [(text, key, query.item(line)) for text, key, line in links]
+
+
+def next_unrated(store: Store, query: ListQuery, unit: str) -> str | None:
+    """Return the address of the execution that follows in a queue: an older one, else the newest
+    one that is left; None if no other one is left.
+    """
+    links = {key: address for _, key, address in neighbours(store, query, unit)}
+    if "j" in links:
+        return links["j"]
+    left = [line for line in read_lines(store, query.filter, 2) if line.id != unit]
+    return query.item(left[0]) if left else None
 
 
 def _text(position: Position) -> str:

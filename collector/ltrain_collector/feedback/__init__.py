@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         local_person,
         save_feedback,
     )
+    from ltrain_collector.feedback.ratings import Conflict, Ratings, read_ratings
     from ltrain_collector.feedback.record import Feedback, parse_feedback, read_times, to_request
     from ltrain_collector.feedback.reward_command import record_reward
 

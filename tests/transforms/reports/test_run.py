@@ -172,7 +172,9 @@ def test_production_traffic_has_no_outcomes_and_is_shown(
         rollout.evaluate(1.0, by="somebody")
     insert_otlp(store, scene.request())
     found = run_of(store, recipe_file)
-    assert chart(found, "Validation, 95 % interval") == {"reward (by the agent) (prod)": ((0, 1.0),)}
+    assert chart(found, "Validation, 95 % interval") == {
+        "reward (by the agent) (prod)": ((0, 1.0),)
+    }
     wave, policy = WaveReference("demo", "prod", 0), (Reference(Kind.POLICY, "sql@0"),)
     assert grid(found, "Waves").rows == ((wave, policy, 2, None, None, None, None, None),)
 

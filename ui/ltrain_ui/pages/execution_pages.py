@@ -76,7 +76,6 @@ class ExecutionPages:
             title="Rollouts and traces",
             query=query,
             page=page,
-            section="Feedback" if query.values.get("unrated") else "Rollouts",
         )
 
     def _execution(self, kind: str) -> Callable[[Request], Response]:
@@ -93,7 +92,7 @@ class ExecutionPages:
                 links.append(("Tokens", "t", tokens_address(shown.rollout)))
             if opened.dataset is not None:
                 links.append(_other_judge(request, address))
-            feedback = page_feedback(self._sources, query, shown)
+            feedback = page_feedback(self._sources, query, shown, fields.get("rated", ""))
             values = _values(request, address, opened, feedback) | self._siblings(shown)
             return self._renderer.show(shown, links, crumbs=execution_crumbs(shown), **values)
 

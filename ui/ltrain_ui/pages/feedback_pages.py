@@ -1,4 +1,4 @@
-"""Feedback by hand: the form on the page of an execution, and the address that stores it."""
+"""Feedback by hand: the queue, the form on the page of an execution, and what stores it."""
 
 import re
 import secrets
@@ -13,12 +13,21 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from ltrain_collector.admin import read_lines
 from ltrain_collector.errors import BadFeedback
-from ltrain_collector.feedback import Feedback, StoredFeedback, list_feedback, save_feedback
+from ltrain_collector.feedback import (
+    Feedback,
+    StoredFeedback,
+    list_feedback,
+    read_ratings,
+    save_feedback,
+)
+from ltrain_collector.store import Store
 from ltrain_instrument.feedback import TARGET_KINDS, TRACE_ID, Target, TargetKind
 from ltrain_transforms.reports import Kind, Reference
 from ltrain_transforms.show import RolloutTree
-from ltrain_ui.listing import ListQuery
+from ltrain_ui.addresses import address_of
+from ltrain_ui.listing import QUEUE, ListQuery, next_unrated
 from ltrain_ui.pages.renderer import Renderer
 from ltrain_ui.sessions import CURRENT
 from ltrain_ui.sources import Sources
@@ -26,6 +35,8 @@ from ltrain_ui.sources import Sources
 MAX_FORM_BYTES = 64 << 10
 """Bytes of a form: a note of 10,000 characters has up to 40,000."""
 MAX_FIELDS = 20
+MOST_LEFT = 200
+"""Executions without a rating that are counted."""
 SPAN_ID = re.compile("[0-9a-f]{16}")
 DEFAULT_NAME = "reward"
 """The name of feedback on a page that was not opened from a queue, as in `ltrain reward`."""
@@ -69,10 +80,19 @@ class FeedbackForm(BaseModel):
             }
         )
 
+    @property
+    def query(self) -> ListQuery:
+        """The list from which the page was opened."""
+        return ListQuery.parse_text(self.list)
+
+    @property
+    def is_rating(self) -> bool:
+        """Whether it rates the whole execution."""
+        return not self.call and not self.withdraw and self._value() is not None
+
     def page(self) -> str:
         """Return the address of the page that the form was on."""
-        query = ListQuery.parse_text(self.list)
-        page = query.page(Reference(Kind(self.kind), self.execution))
+        page = self.query.page(Reference(Kind(self.kind), self.execution))
         return f"{page}#{self.anchor}" if self.anchor else page
 
     def _execution(self) -> dict[str, str]:
@@ -97,6 +117,23 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
+class Queue:
+    """Where a person is in a queue of executions without a rating."""
+
+    name: str
+    rated: int
+    """Executions that this person has rated under the name."""
+    left: str
+    """The number of those without a rating, as text."""
+    skip: str | None
+    """The address of the next execution; None: this is the last one."""
+    undo: tuple[str, str] | None
+    """Kind and id of the execution that was rated last, and can be taken back."""
+    rubric: str
+    """What the judge of the recipe is asked under this name; '' if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class PageFeedback:
     """The forms of a page, and the feedback by hand that is stored for it."""
 
@@ -105,6 +142,7 @@ class PageFeedback:
     entries: Sequence[StoredFeedback]
     token: str
     list: str
+    queue: "Queue | None" = None
 
     def form(self, call: Mapping[str, Any] | None) -> Form | None:
         """Return the form of a call, a row of `calls`; None: of the whole execution."""
@@ -132,25 +170,94 @@ class FeedbackPages:
 
     def routes(self) -> list[Route]:
         """Return the addresses and their functions."""
-        return [Route("/feedback", self.save, methods=["POST"])]
+        return [
+            Route("/feedback", self.save, methods=["POST"]),
+            Route("/feedback", self.overview, methods=["GET"]),
+        ]
+
+    def overview(self, request: Request) -> Response:
+        """Show what is to be rated under a name, who has rated, and where others disagree."""
+        values = {name: request.query_params.get(name, "").strip() for name in ("run", "mode")}
+        name = request.query_params.get("unrated", "").strip() or DEFAULT_NAME
+        query = ListQuery.parse({**values, "unrated": name, QUEUE: "yes"})
+        ratings = self._sources.read(lambda store: read_ratings(store, name))
+        lines = self._sources.read(lambda store: read_lines(store, query.filter, MOST_LEFT + 1))
+        return self._renderer.page(
+            "queue.html.j2",
+            title="Feedback",
+            query=query,
+            name=name,
+            fields=[("unrated", name), *values.items()],
+            left=_at_most(len(lines)),
+            first=query.item(lines[0]) if lines else None,
+            ratings=ratings,
+            rubric=_rubric(self._sources, name),
+            address=lambda one: address_of(
+                Reference(Kind.ROLLOUT if one.is_rollout else Kind.TRACE, one.unit)
+            ),
+        )
 
     async def save(self, request: Request) -> Response:
         """Store feedback, and show the page that it was given on, again by GET."""
         form = parse_form(await _read_body(request))
         feedback, page, person = _checked(form), form.page(), CURRENT.get().person
-        await run_in_threadpool(
-            self._sources.read, lambda store: save_feedback(store, feedback, person)
-        )
-        return RedirectResponse(page, 303)
+
+        def save(store: Store) -> str:
+            save_feedback(store, feedback, person)
+            return _after_rating(store, form) if form.query.is_queue and form.is_rating else page
+
+        return RedirectResponse(await run_in_threadpool(self._sources.read, save), 303)
 
 
-def page_feedback(sources: Sources, query: ListQuery, shown: RolloutTree) -> PageFeedback:
-    """Return the forms of the page of an execution."""
+def _after_rating(store: Store, form: FeedbackForm) -> str:
+    """Return the address of the next execution of a queue; of the overview after the last one."""
+    rated = urlencode({"rated": f"{form.kind}:{form.execution}"})
+    following = next_unrated(store, form.query, form.execution)
+    if following is None:
+        return f"/feedback?{urlencode({'unrated': form.query.values['unrated']})}"
+    return f"{following}&{rated}"
+
+
+def page_feedback(
+    sources: Sources, query: ListQuery, shown: RolloutTree, rated: str = ""
+) -> PageFeedback:
+    """Return the forms of the page of an execution.
+
+    Args:
+        rated: kind and id of the execution that was rated before this one in a queue.
+    """
     kind = next(one for one in TARGET_KINDS if one == shown.kind)
     target = Target(kind, shown.rollout)
     entries = sources.read(lambda store: list_feedback(store, target))
     name = query.values.get("unrated", DEFAULT_NAME)
-    return PageFeedback(target, name, entries, secrets.token_urlsafe(16), urlencode(query.values))
+    queue = _queue(sources, query, shown.rollout, rated) if query.is_queue else None
+    token = secrets.token_urlsafe(16)
+    return PageFeedback(target, name, entries, token, urlencode(query.values), queue)
+
+
+def _queue(sources: Sources, query: ListQuery, unit: str, rated: str) -> Queue:
+    name, person = query.values["unrated"], CURRENT.get().person
+    kind, _, last = rated.partition(":")
+
+    def read(store: Store) -> Queue:
+        done = read_ratings(store, name).people.get(person, 0)
+        left = _at_most(len(read_lines(store, query.filter, MOST_LEFT + 1)))
+        undo = (kind, last) if kind in TARGET_KINDS and last else None
+        skip = next_unrated(store, query, unit)
+        return Queue(name, done, left, skip, undo, _rubric(sources, name))
+
+    return sources.read(read)
+
+
+def _rubric(sources: Sources, name: str) -> str:
+    """Return the rubric of the recipe's judge under a name; '' if it has none."""
+    recipe, _ = sources.load_recipe()
+    judge = recipe.judges.get(name)
+    return "" if judge is None else judge.rubric
+
+
+def _at_most(count: int) -> str:
+    return f"more than {MOST_LEFT}" if count > MOST_LEFT else f"{count:,}"
 
 
 def parse_form(body: bytes) -> FeedbackForm:

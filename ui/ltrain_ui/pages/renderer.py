@@ -29,7 +29,7 @@ MENU = (
             ("Datasets", "/datasets"),
         ),
     ),
-    ("Judge", (("Feedback", "/rollouts?unrated=reward"), ("Compare", "/compare"))),
+    ("Judge", (("Feedback", "/feedback"), ("Compare", "/compare"))),
     ("Ask", (("SQL", "/sql"),)),
 )
 """The sections of the navigation: a title, and the names and addresses of pages."""
