@@ -13,7 +13,7 @@ from ltrain_transforms.errors import NoDataset, NothingToShow
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.reports.dataset import PROMPTS
 from ltrain_transforms.reports.difference import recipe_differences
-from ltrain_transforms.reports.report import Cell, Facts, Grid, Report
+from ltrain_transforms.reports.report import Cell, Facts, Grid, Histogram, Report
 from ltrain_transforms.show import look_up
 
 
@@ -40,6 +40,18 @@ def rows(found: object, title: str) -> list[tuple[Cell, ...]]:
 def made(scene: Any, store: Store, recipe: Recipe, tmp_path: Path) -> Dataset:
     insert_otlp(store, fill(scene, "t1").request())
     return build(store, recipe, tmp_path / "datasets" / "first", base={"model": "m1"})
+
+
+def test_histograms_hold_every_value_once(made: Dataset, tmp_path: Path) -> None:
+    found = look_up(str(made.path), home=tmp_path)
+    assert isinstance(found, Report)
+    histograms = {part.title: part.bins for part in found.parts if isinstance(part, Histogram)}
+    # every row has two trained tokens: one value has no histogram
+    assert list(histograms) == ["Outcome of an execution", "Advantage of a call"]
+    outcome = histograms["Outcome of an execution"]
+    assert [count for _, _, count in outcome] == [1, *[0] * 22, 1]
+    assert (outcome[0][0], outcome[-1][1]) == (0.0, pytest.approx(1.0))
+    assert sum(count for _, _, count in histograms["Advantage of a call"]) == 2
 
 
 def test_content_and_lineage(made: Dataset, recipe: Recipe, tmp_path: Path) -> None:

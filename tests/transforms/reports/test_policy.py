@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -9,8 +10,11 @@ from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.file_digests import FileDigest
 from ltrain_transforms.policy_file import PolicyVersion
 from ltrain_transforms.reports.references import Kind, Reference
-from ltrain_transforms.reports.report import Facts, Grid, Report
+from ltrain_transforms.reports.report import Chart, Command, Facts, Graph, Grid, Report
+from ltrain_transforms.run_events import Evaluated, PolicyScore, Started
 from ltrain_transforms.show import look_up
+
+PartType = TypeVar("PartType")
 
 
 def publish(home: Path, number: int, parent: int | None, dataset: str | None = None) -> None:
@@ -112,3 +116,63 @@ def test_the_docs_describe_every_field() -> None:
     page = (Path(__file__).parents[3] / "docs" / "policies.md").read_text()
     for key in [*PolicyVersion.model_fields, *FileDigest.__dataclass_fields__]:
         assert f"`{key}`" in page
+
+
+def part(found: object, kind: type[PartType]) -> PartType:
+    assert isinstance(found, Report)
+    [one] = (one for one in found.parts if isinstance(one, kind))
+    return one
+
+
+def test_a_branch_has_a_lane_and_a_removed_version_has_no_page(home: Path) -> None:
+    removed = home / "policies" / "sql" / "removed"
+    removed.mkdir()
+    (home / "policies" / "sql" / "v1").rename(removed / "v1")
+    nodes = part(look_up("sql", home=home), Graph).nodes
+    assert [(node.label, node.parent, node.lane, node.is_marked) for node in nodes] == [
+        ("0", None, 0, False),
+        ("1", 0, 0, False),
+        ("2", 1, 0, False),
+        ("3", 1, 1, True),
+    ]
+    assert [node.note for node in nodes] == ["v0", "v1, removed", "v2", "v3, served"]
+    assert nodes[1].reference is None
+
+
+def test_the_scores_of_versions_are_those_of_the_journals(home: Path) -> None:
+    folder = home / "runs" / "demo"
+    folder.mkdir(parents=True)
+    started = Started(run="demo", recipe="r1", policies={"sql": 0})
+    scored = [
+        Evaluated(
+            mode=mode,
+            wave=wave,
+            rollouts=2,
+            outcomes={"ok": 2},
+            evaluations={},
+            policies={"sql": PolicyScore(version=wave, score=score, tasks=tasks)},
+        )
+        for mode, wave, score, tasks in (
+            ("val", 0, 0.25, {"a": 0.0, "b": 0.5}),
+            ("train", 1, 0.9, {"a": 0.9}),
+            ("val", 3, 0.5, {"a": 0.5}),
+        )
+    ]
+    lines = [event.model_dump_json() for event in (started, *scored)]
+    (folder / "journal.jsonl").write_text("\n".join(lines) + "\n")
+    (home / "runs" / "torn").mkdir()
+    (home / "runs" / "torn" / "journal.jsonl").write_text("{not JSON\n")
+    found = look_up("sql", home=home)
+    chart = part(found, Chart)
+    assert chart.series == (("score", ((0, 0.25), (3, 0.5))),)
+    [(version, low, high)] = chart.bands["score"]
+    assert (version, low, high) == (0, pytest.approx(0.25 - 0.49), pytest.approx(0.25 + 0.49))
+    assert part(found, Graph).nodes[-1].note == "v3, served, score 0.500"
+
+
+def test_commands_for_a_version_are_those_of_the_program(home: Path) -> None:
+    found = look_up("sql@1", home=home)
+    assert isinstance(found, Report)
+    [facts] = (one for one in found.parts if isinstance(one, Facts) and one.title == "Commands")
+    assert dict(facts.rows)["serve it"] == Command("ltrain policy use sql@1")
+    assert str(dict(facts.rows)["export it"]) == "ltrain policy export sql@1 sql-1"

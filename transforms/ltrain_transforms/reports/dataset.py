@@ -1,7 +1,7 @@
 """The report on a dataset: its content and its lineage."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import polars as pl
@@ -9,7 +9,16 @@ import polars as pl
 from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.quantity import quantity
 from ltrain_transforms.datasets import KEYS, Dataset, alarm_messages
-from ltrain_transforms.reports.report import Cell, Fact, Facts, Grid, Report, join_names
+from ltrain_transforms.reports.report import (
+    Cell,
+    Fact,
+    Facts,
+    Grid,
+    Histogram,
+    Part,
+    Report,
+    join_names,
+)
 from ltrain_transforms.samples import count_savings
 
 
@@ -23,13 +32,15 @@ def dataset_report(dataset: Dataset, trained: Fact = ()) -> Report:
     unknown = tuple(unknown_names(dataset))
     prompts = tuple(count_prompts(dataset.scan("calls")).iter_rows())
     alarms = tuple(alarm_messages(manifest.get("alarms", {})))  # older datasets have no alarms
-    parts = (
+    values = _values(dataset)
+    parts: tuple[Part, ...] = (
         Facts("Lineage", (*lineage_facts(manifest), *((("trained", trained),) if trained else ()))),
         *((Facts("Unknown names in the recipe", unknown),) if unknown else ()),
         *((Facts("Alarms", alarms),) if alarms else ()),
         Grid("Rows", ("table", "rows"), tuple(_rows(dataset))),
         _executions(dataset),
-        Grid("Distribution", NUMBERS, tuple(_numbers(dataset))),
+        *_histograms(values),
+        Grid("Distribution", NUMBERS, tuple(_numbers(values))),
         Grid("Tokens", ("rows", "count"), tuple(manifest.get("token_sources", {}).items())),
         Grid("Merging", ("what", "count"), tuple(_merging(dataset).items())),
         *((Grid(PROMPTS, ("prompt", "calls"), prompts),) if prompts else ()),
@@ -107,8 +118,14 @@ def _executions(dataset: Dataset) -> Grid:
 NUMBERS = ("of", "count", "min", "10%", "median", "mean", "90%", "max")
 
 
-def _numbers(dataset: Dataset) -> Iterator[tuple[Cell, ...]]:
-    """Yield the distributions of rewards, advantages and lengths."""
+SHOWN = ("outcome of an execution", "advantage of a call", "trained tokens of a row")
+"""The values that have a histogram."""
+BINS = 24
+"""Intervals of a histogram."""
+
+
+def _values(dataset: Dataset) -> dict[str, pl.Series]:
+    """Return rewards, advantages and lengths by name."""
     on_execution = pl.col("call_id").is_null()
     outcome = pl.col("value").sum()
     outcomes = dataset.scan("rewards").filter(on_execution).group_by("execution_id").agg(outcome)
@@ -123,8 +140,27 @@ def _numbers(dataset: Dataset) -> Iterator[tuple[Cell, ...]]:
         "trained tokens of a row": samples.select(mask.list.sum().cast(pl.Int64)),
         "calls of a row": samples.select(pl.col("transition_ids").list.len()),
     }
-    for name, column in columns.items():
-        yield name, *_distribution(column.collect().to_series())
+    return {name: column.collect().to_series() for name, column in columns.items()}
+
+
+def _histograms(values: Mapping[str, pl.Series]) -> Iterator[Histogram]:
+    """Yield the histogram of each of `SHOWN` that has two values or more."""
+    for name in SHOWN:
+        numbers = values[name].cast(pl.Float64).drop_nulls().drop_nans()
+        low, high = numbers.min(), numbers.max()
+        if not isinstance(low, float) or not isinstance(high, float) or low == high:
+            continue
+        width = (high - low) / BINS
+        places = ((numbers - low) / width).floor().clip(0, BINS - 1).cast(pl.Int64)
+        counts = Counter(places.to_list())
+        bins = ((low + at * width, low + (at + 1) * width, counts[at]) for at in range(BINS))
+        yield Histogram(name.capitalize(), name, tuple(bins))
+
+
+def _numbers(values: Mapping[str, pl.Series]) -> Iterator[tuple[Cell, ...]]:
+    """Yield the distribution of each value."""
+    for name, numbers in values.items():
+        yield name, *_distribution(numbers)
 
 
 def _distribution(values: pl.Series) -> tuple[Cell, ...]:

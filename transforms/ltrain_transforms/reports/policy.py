@@ -1,30 +1,45 @@
 """The report on a policy version and its lineage, from `policies/<name>/v<N>/policy.json`."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
+from ltrain_instrument.files import path_component
 from ltrain_instrument.quantity import quantity
 from ltrain_transforms.datasets import list_datasets
 from ltrain_transforms.errors import BadPolicyFile, NothingToShow
 from ltrain_transforms.policy_file import (
     POLICY_MANIFEST,
     PolicyVersion,
+    find_version,
     list_versions,
     read_lineage,
+    read_version,
 )
 from ltrain_transforms.reports.references import Kind, Reference
 from ltrain_transforms.reports.report import (
+    NORMAL_95,
     Cell,
+    Chart,
+    Command,
     Fact,
     Facts,
+    Graph,
     Grid,
+    Node,
+    Part,
     Report,
     format_size,
     join_names,
 )
+from ltrain_transforms.reports.run_state import list_runs
+from ltrain_transforms.run_events import Evaluated, read_events
 
+MAX_NODES = 60
+"""Versions in the graph of a policy: the latest."""
 IDENTIFIER = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:@(?P<version>[0-9]+))?")
 """The name of a policy or of one version: `sql`, `sql@3`."""
 
@@ -60,8 +75,12 @@ def policy_report(home: Path, name: str, number: int | None) -> Report:
     files = tuple(
         (name, format_size(file.size), file.sha256[:16]) for name, file in own.files.items()
     )
-    parts = (
+    scores = read_version_scores(home, name)
+    parts: tuple[Part, ...] = (
         facts,
+        Graph("Versions", tuple(_nodes(folder, versions, wanted, current, scores))),
+        *_score_chart(scores),
+        Facts("Commands", tuple(_commands(f"{name}@{wanted}"))),
         Grid("Lineage, newest first", LINEAGE, tuple(_row(each, versions) for each in lineage)),
         Grid("Files", ("file", "size", "sha256"), files),
     )
@@ -77,6 +96,92 @@ def current_version(folder: Path) -> int | None:
         return int((folder / "current").read_text())
     except (OSError, ValueError):
         return None
+
+
+Scores = dict[int, tuple[float, float | None]]
+"""The held-out score of each version, and the margin of its 95 % interval over tasks; None of less
+than two tasks."""
+
+
+def read_version_scores(home: Path, policy: str) -> Scores:
+    """Return the last held-out score of each version of a policy, of the journals of a home."""
+    scores: Scores = {}
+    for run in reversed(list_runs(home)):
+        with suppress(OSError, ValueError):  # the page of the run has the error
+            for event in read_events(home / "runs" / path_component(run)):
+                if isinstance(event, Evaluated) and event.mode == "val":
+                    own = event.policies.get(policy)
+                    if own is not None and own.score is not None:
+                        scores[own.version] = own.score, _margin(list(own.tasks.values()))
+    return scores
+
+
+def _margin(tasks: Sequence[float]) -> float | None:
+    return NORMAL_95 * stdev(tasks) / len(tasks) ** 0.5 if len(tasks) > 1 else None
+
+
+def _score_chart(scores: Scores) -> Iterator[Chart]:
+    if len(scores) < 2:
+        return
+    points = tuple((number, score) for number, (score, _) in sorted(scores.items()))
+    band = [
+        (number, score - margin, score + margin)
+        for number, (score, margin) in sorted(scores.items())
+        if margin is not None
+    ]
+    series = (("score", points),)
+    yield Chart("Held-out score, 95 % interval", "version", "score", series, bands={"score": band})
+
+
+def _nodes(
+    folder: Path, versions: Sequence[int], wanted: int, current: int | None, scores: Scores
+) -> Iterator[Node]:
+    """Yield the latest versions of the folder, the oldest first; a branch has a lane of its own."""
+    known = range(max(versions) + 1)[-MAX_NODES:]
+    lanes, places, parents = dict[int, int](), dict[int, int](), set[int]()
+    for number in known:
+        found = find_version(folder, number)
+        if found is None:
+            continue
+        with suppress(BadPolicyFile):  # the page of the version has the error
+            parent = read_version(found / POLICY_MANIFEST).parent
+            if parent is None or parent in parents or parent not in lanes:
+                lanes[number] = max(lanes.values(), default=-1) + 1
+            else:
+                lanes[number] = lanes[parent]
+            places[number] = len(places)
+            if parent is not None:
+                parents.add(parent)
+            is_there = number in versions
+            yield Node(
+                str(number),
+                Reference(Kind.POLICY, f"{folder.name}@{number}") if is_there else None,
+                None if parent is None else places.get(parent),
+                lanes[number],
+                number == wanted,
+                ", ".join(_notes(number, is_there, number == current, scores)),
+            )
+
+
+def _notes(number: int, is_there: bool, is_served: bool, scores: Scores) -> Iterator[str]:
+    yield f"v{number}"
+    if not is_there:
+        yield "removed"
+    if is_served:
+        yield "served"
+    if number in scores:
+        score, margin = scores[number]
+        yield f"score {score:.3f}" + ("" if margin is None else f" ±{margin:.3f}")
+
+
+def _commands(version: str) -> Iterator[tuple[str, Fact]]:
+    """Yield what a reader does with a version, as a command."""
+    yield "serve it", Command(f"ltrain policy use {version}")
+    yield (
+        "train from it",
+        Command(f"ltrain policy use {version} && ltrain run ltrain.toml --from-clickhouse"),
+    )
+    yield "export it", Command(f"ltrain policy export {version} {version.replace('@', '-')}")
 
 
 LINEAGE = ("version", "parent", "dataset", "recipe", "created (UTC)", "size")

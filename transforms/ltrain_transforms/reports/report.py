@@ -5,7 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ltrain_transforms.reports.references import AnyReference, WaveReference
+from ltrain_transforms.reports.references import AnyReference, Reference, WaveReference
+
+NORMAL_95 = 1.96
+"""Standard errors on each side of an interval of 95 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,18 @@ class Spark:
         return self.words
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that a reader can copy."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 Cell = str | int | float | None | AnyReference | tuple[AnyReference, ...] | Share | Spark
-Fact = str | AnyReference | tuple[AnyReference, ...]
+Fact = str | AnyReference | tuple[AnyReference, ...] | Command
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,21 +125,60 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
+class Histogram:
+    """How many values are in each of several intervals of the same width."""
+
+    title: str
+    label: str
+    """The name of the values."""
+    bins: tuple[tuple[float, float, int], ...]
+    """The ends of each interval, and the number of values in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A version in the graph of a policy."""
+
+    label: str
+    reference: Reference | None
+    """None of a version that was removed from the home."""
+    parent: int | None
+    """The place of its parent among the nodes; None if it is not among them."""
+    lane: int
+    """0 for the first chain of children, and one more for each branch."""
+    is_marked: bool
+    """Whether the page is about it."""
+    note: str
+    """Words on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Versions and their parents, the oldest first."""
+
+    title: str
+    nodes: tuple[Node, ...]
+
+
+Part = Facts | Grid | Chart | Tiles | Histogram | Graph
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     title: str
     subtitle: str
-    parts: tuple[Facts | Grid | Chart | Tiles, ...]
+    parts: tuple[Part, ...]
     data: dict[str, Any] = field(repr=False)
     """The same content for `--json`."""
 
 
-def format_cell(value: Cell) -> str:
+def format_cell(value: Cell | Fact) -> str:
     """Format a cell: integers in full, floats with three decimals or three significant digits."""
     if value is None:
         return ""
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
-    if isinstance(value, str | bool | AnyReference | Share | Spark):
+    if isinstance(value, str | bool | AnyReference | Share | Spark | Command):
         return str(value)
     if isinstance(value, int):
         return f"{value:,}"

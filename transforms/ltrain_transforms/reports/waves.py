@@ -12,12 +12,11 @@ from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms.calls import LATE
 from ltrain_transforms.reports.alarms import Alarm, query_alarms
+from ltrain_transforms.reports.report import NORMAL_95
 from ltrain_transforms.source import runner_condition
 from ltrain_transforms.tables import typed_rows
 from ltrain_transforms.traces import Role, sender_roles
 
-NORMAL_95 = 1.96
-"""Standard errors on each side of an interval of 95 %."""
 COUNTING = ("ok", "error", "timeout")
 """Outcomes that the agent caused; if such a rollout lacks an evaluation, it counts as 0."""
 

@@ -130,7 +130,7 @@ class Queue:
     undo: tuple[str, str] | None
     """Kind and id of the execution that was rated last, and can be taken back."""
     rubric: str
-    """What the judge of the recipe is asked under this name; '' if there is none."""
+    """The rubric of the recipe's judge under this name; '' if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,7 @@ function sortable(root) {
 }
 
 document.addEventListener("click", ({ target }) => {
-  const cell = target.closest(".sort")?.closest("th"), button = target.closest(".copy");
+  const cell = target.closest(".sort")?.closest("th"), button = target.closest(".scroll + .copy");
   if (button) return copy(button.previousElementSibling.querySelector("table")).then(() => { button.textContent = "Copied"; });
   if (!cell) return;
   const table = cell.closest("table"), falls = cell.getAttribute("aria-sort") === "ascending";
@@ -217,6 +217,14 @@ document.addEventListener("click", ({ target }) => {
   history.replaceState(null, "", address);
 });
 prepareTables(document);
+
+// A command is copied by the button beside it.
+for (const command of document.querySelectorAll("code.command")) {
+  const button = document.createElement("button");
+  Object.assign(button, { type: "button", className: "copy", textContent: "Copy" });
+  button.addEventListener("click", () => navigator.clipboard.writeText(command.textContent).then(() => { button.textContent = "Copied"; }));
+  command.after(" ", button);
+}
 
 // Spans as they arrive: each event has new rows, and its id is where the next connection goes on.
 const table = document.querySelector("table[data-events]");

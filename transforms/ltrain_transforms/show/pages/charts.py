@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from ltrain_transforms.reports import Chart, Interval, Points, format_cell
+from ltrain_transforms.reports import (
+    Chart,
+    Graph,
+    Histogram,
+    Interval,
+    Points,
+    format_cell,
+)
 
 WIDTH, HEIGHT = 360, 220
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 12, 38
@@ -114,6 +121,80 @@ def draw_chart(chart: Chart, options: ChartOptions = LINEAR) -> Drawing:
 def _values(chart: Chart) -> list[Points]:
     """Return the points of each line that are finite: JSON has no other numbers."""
     return [tuple(point for point in line if math.isfinite(point[1])) for _, line in chart.series]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    x: float
+    y: float
+    width: float
+    height: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """A histogram."""
+
+    bars: tuple[Bar, ...]
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+
+
+def draw_histogram(histogram: Histogram) -> Bars:
+    """Compute the coordinates of the bars and ticks of a histogram."""
+    low, high = histogram.bins[0][0], histogram.bins[-1][1]
+    x_ticks, y_ticks = ticks((low, high)), ticks((0, *(count for *_, count in histogram.bins)))
+    x = _Scale(x_ticks, LEFT, WIDTH - RIGHT)
+    y = _Scale(y_ticks, HEIGHT - BOTTOM, TOP)
+    bars = []
+    for begin, end, count in histogram.bins:
+        width, height = max(x(end) - x(begin) - 1, 1), y(0) - y(count)
+        label = f"{format_cell(begin)} to {format_cell(end)}: {count:,}"
+        bars.append(Bar(x(begin), y(count), round(width, 2), round(height, 2), label))
+    return Bars(
+        tuple(bars),
+        tuple(Tick(x(value), f"{value:g}") for value in x_ticks),
+        tuple(Tick(y(value), f"{value:g}") for value in y_ticks),
+    )
+
+
+STEP, LANE = 44, 30
+"""Distance of two versions of a graph, and of two lanes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circle:
+    x: int
+    y: int
+    edge: str
+    """The line to its parent, as an SVG path; '' without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDrawing:
+    width: int
+    height: int
+    circles: tuple[Circle, ...]
+
+
+def draw_graph(graph: Graph) -> GraphDrawing:
+    """Compute the places of the versions of a graph, from the left to the right."""
+    places = [
+        (STEP // 2 + number * STEP, LANE // 2 + node.lane * LANE)
+        for number, node in enumerate(graph.nodes)
+    ]
+    circles = tuple(
+        Circle(x, y, "" if node.parent is None else _edge(places[node.parent], (x, y)))
+        for node, (x, y) in zip(graph.nodes, places, strict=True)
+    )
+    lanes = max((node.lane for node in graph.nodes), default=0) + 1
+    return GraphDrawing(STEP * max(len(places), 1), LANE * lanes, circles)
+
+
+def _edge(parent: tuple[int, int], child: tuple[int, int]) -> str:
+    (x, y), (end, height) = parent, child
+    return f"M{x} {y}C{x + STEP // 2} {y} {end - STEP // 2} {height} {end} {height}"
 
 
 def spark_points(values: Sequence[float]) -> str:

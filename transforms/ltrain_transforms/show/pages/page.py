@@ -22,8 +22,11 @@ from ltrain_instrument.quantity import quantity
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports import (
     Chart,
+    Command,
     Facts,
+    Graph,
     Grid,
+    Histogram,
     Report,
     Share,
     Sibling,
@@ -206,6 +209,11 @@ def page_templates() -> Environment:
         "excerpt": excerpt,
         "signed": display_text.format_signed,
         "draw_chart": charts.draw_chart,
+        "draw_histogram": charts.draw_histogram,
+        "draw_graph": charts.draw_graph,
+        "is_histogram": lambda part: isinstance(part, Histogram),
+        "is_graph": lambda part: isinstance(part, Graph),
+        "is_command": lambda cell: isinstance(cell, Command),
         "smoothings": charts.SMOOTHINGS,
         "references": lambda cell: cell if isinstance(cell, tuple) else (cell,),
         "box": (charts.WIDTH, charts.HEIGHT),
