@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -93,7 +94,9 @@ def addresses(home: Home, signed_in: BrowserContext) -> list[str]:
         "/policies/sql/deployment",
         f"/datasets/{first}",
         f"/datasets/{first}?against={second}",
+        "/feedback",
         "/compare",
+        "/compare?runs=demo&by=hour",
         "/compare?a=sql@0&b=sql@2&mode=train",
         "/compare?a=sql@0&b=sql@2&mode=train&task=t2",
         "/sql",
@@ -123,6 +126,29 @@ def test_screen_readers_get_headings_names_and_table_headers(
             (address, cells)
             for cells in headers
             if not cells or any(len(cell) < 3 or cell[:2] != "TH" for cell in cells)
+        ]
+    assert not faults, "\n".join(map(str, faults))
+
+
+SERIOUS = ("serious", "critical")
+"""Impacts of faults that axe-core must not find."""
+
+
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
+def test_axe_finds_no_serious_fault(page: Page, addresses: Sequence[str], scheme: Any) -> None:
+    page.emulate_media(color_scheme=scheme)
+    source = files("axe_playwright_python").joinpath("axe.min.js").read_text()
+    faults = list[Any]()
+    for address in addresses:
+        page.goto(address)
+        page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+        page.evaluate(source)
+        done = page.evaluate("axe.run(document)")
+        assert len(done["passes"]) > 10, address
+        faults += [
+            (address, fault["id"], fault["nodes"][0]["html"][:200], fault["help"])
+            for fault in done["violations"]
+            if fault["impact"] in SERIOUS
         ]
     assert not faults, "\n".join(map(str, faults))
 
