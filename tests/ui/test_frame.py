@@ -90,7 +90,7 @@ def test_a_table_sorts_and_the_address_keeps_it(page: Page, signed_in: BrowserCo
     signed_in.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto("/runs/demo")
     folded = page.locator("details.numbers", has_text="Evaluations in training")
-    folded.locator("summary").click()
+    folded.locator("> summary").click()
     rewards = folded.locator("table")
     order = rewards.locator("tbody td:nth-child(2)")
     for expected in (["0.250", "0.375", "0.500"], ["0.500", "0.375", "0.250"]):
@@ -99,11 +99,47 @@ def test_a_table_sorts_and_the_address_keeps_it(page: Page, signed_in: BrowserCo
     page.reload()
     expect(order).to_have_text(["0.500", "0.375", "0.250"])
     expect(rewards.locator("th").nth(1)).to_have_attribute("aria-sort", "descending")
-    folded.locator("summary").click()
+    folded.locator("> summary").click()
     rewards.locator("xpath=..").locator("xpath=following-sibling::button").first.click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     copied = page.evaluate("navigator.clipboard.readText()").splitlines()
     assert copied[:2] == ['"wave","reward"', '"2","0.500"']
+
+
+def test_a_table_is_filtered_and_its_columns_are_chosen(
+    page: Page, signed_in: BrowserContext
+) -> None:
+    signed_in.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto("/runs/demo")
+    waves = page.locator("h2:has-text('Waves') + .scroll table")
+    rows = waves.locator("tbody tr:visible")
+    expect(rows).to_have_count(4)
+    menu = page.locator("details.columns").first
+    menu.locator("summary").click()
+    menu.get_by_label("Rows whose wave").fill("TRAIN")
+    expect(rows).to_have_count(3)
+    menu.get_by_label("Rows whose rollouts").fill("> 4")
+    expect(page.get_by_text("val 0")).to_be_hidden()
+    expect(rows).to_have_count(0)
+    menu.get_by_label("Rows whose rollouts").fill(">= 4")
+    expect(rows).to_have_count(3)
+    menu.get_by_role("checkbox", name="policy").uncheck()
+    expect(waves.get_by_role("columnheader", name="policy")).to_be_hidden()
+    waves.get_by_role("button", name="wave").click()
+    page.reload()
+    expect(rows).to_have_count(3)
+    expect(waves.locator("th").first).to_have_attribute("aria-sort", "ascending")
+    expect(waves.get_by_role("columnheader", name="policy")).to_be_hidden()
+    waves.locator("xpath=..").locator("xpath=following-sibling::button").first.click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    copied = page.evaluate("navigator.clipboard.readText()").splitlines()
+    assert len(copied) == 4 and copied[0].startswith('"wave","rollouts"')
+    menu.locator("summary").click()
+    menu.get_by_role("checkbox", name="policy").check()
+    menu.get_by_label("Rows whose wave").fill("")
+    menu.get_by_label("Rows whose rollouts").fill("")
+    expect(rows).to_have_count(4)
+    expect(page).to_have_url(re.compile(r"/runs/demo\?sort=0.0$"))
 
 
 def test_a_run_begins_with_its_figures(page: Page) -> None:

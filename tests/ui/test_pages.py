@@ -205,6 +205,37 @@ def test_from_a_version_to_its_dataset_and_back(page: Page, home: Home) -> None:
     expect(page.get_by_role("heading", level=1)).to_contain_text("against")
 
 
+def test_a_group_by_outcome_and_from_sample_to_sample(page: Page) -> None:
+    page.goto("/groups?run=demo&mode=train&wave=1&task=t1")
+    cells = page.get_by_role("row", name="advantages").get_by_role("cell")
+    expect(cells.nth(0).locator("i")).to_have_attribute("title", re.compile(r"advantage \+0\.8"))
+    expect(cells.nth(0).locator("i")).to_have_class("ap5")
+    page.locator("a.item").first.click()
+    title = page.locator("p.id").text_content()
+    page.get_by_role("link", name="Sample before").or_(
+        page.get_by_role("link", name="Next sample")
+    ).first.click()
+    expect(page.locator("p.id")).not_to_have_text(title or "")
+
+
+def test_the_same_call_of_the_siblings(page: Page) -> None:
+    page.goto("/groups?run=demo&mode=train&wave=1&task=t1")
+    page.locator("a.item").first.click()
+    panel = page.get_by_role("region", name="The chosen call of attempt 1")
+    panel.get_by_text("The same call in its siblings").click()
+    expect(panel.locator("dd pre", has_text="answer 0").first).to_be_visible()
+    expect(panel.locator("dd pre", has_text="answer 1").first).to_be_visible()
+    expect(panel.get_by_text("advantage -0.8")).to_be_visible()
+
+
+def test_an_exception_shows_its_stack(page: Page) -> None:
+    page.goto("/groups?run=demo&mode=train&wave=1&task=t1")
+    page.locator("a.item").last.click()
+    page.locator(".call:has(> summary .failed) > summary").last.click()
+    panel = page.get_by_role("region", name="The chosen call of attempt 1")
+    expect(panel.locator(".chip.bad")).to_contain_text("error: boom")
+
+
 def test_the_tokens_of_a_rollout_as_they_were_trained(page: Page, home: Home) -> None:
     page.goto("/groups?run=demo&mode=train&wave=1&task=t1")
     page.locator("a.item").first.click()

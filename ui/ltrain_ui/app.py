@@ -26,6 +26,7 @@ FILES = {
     "page.css": "text/css",
     "page.js": "text/javascript",
     "ui.css": "text/css",
+    "tables.js": "text/javascript",
     "ui.js": "text/javascript",
     "sign_in.js": "text/javascript",
     "icon.svg": "image/svg+xml",

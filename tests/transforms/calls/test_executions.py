@@ -1,11 +1,14 @@
 """Which execution a span belongs to, and whether an execution is whole."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import hypothesis.strategies as st
 import polars as pl
 import pytest
+from hypothesis import given
 from polars.testing import assert_frame_equal
 from tests.otlp import insert_otlp
 
@@ -14,6 +17,7 @@ from ltrain_transforms.calls.executions import (
     executions,
     idle_cutoff,
     longest_chain,
+    longest_chain_members,
     rank_attempts,
 )
 from ltrain_transforms.calls.from_spans import calls
@@ -354,3 +358,23 @@ def test_the_longest_chain_of_calls(intervals: list[tuple[int, int]], longest: i
 def test_what_follows_at_once_may_seem_to_begin_too_early() -> None:
     assert longest_chain([0, 99], [100, 200]) == 101
     assert longest_chain([0, 99], [100, 200], slack=1) == 201
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(-1, 20)), max_size=12),
+    st.integers(0, 3),
+)
+def test_the_members_of_the_longest_chain_have_its_length(
+    spans: list[tuple[int, int]], slack: int
+) -> None:
+    intervals = sorted(((start, start + length) for start, length in spans), key=lambda x: x[1])
+    starts, ends = ([each[end] for each in intervals] for end in (0, 1))
+    longest = longest_chain(starts, ends, slack)
+    members = longest_chain_members(starts, ends, slack)
+    if longest is None:
+        assert members == []
+        return
+    assert members == sorted(set(members))
+    assert sum(ends[at] - starts[at] for at in members) == longest
+    for before, after in pairwise(members):
+        assert ends[before] <= starts[after] + slack

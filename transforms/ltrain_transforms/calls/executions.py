@@ -250,3 +250,23 @@ def longest_chain(starts: list[int], ends: list[int], slack: int = 0) -> int | N
         before = best[bisect_right(ends, start + slack, 0, index)]
         best.append(max(best[-1], before + end - start))
     return best[-1]
+
+
+def longest_chain_members(starts: list[int], ends: list[int], slack: int = 0) -> list[int]:
+    """Return the indices of the intervals of the longest chain, for the arguments of
+    `longest_chain`; empty where that is None.
+    """
+    best, last = [0], list[int | None]()  # the last interval of the best chain of the first ones
+    before = list[int]()
+    for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        if end < start:
+            return []
+        before.append(bisect_right(ends, start + slack, 0, index))
+        length = best[before[-1]] + end - start
+        last.append(index if length > best[-1] else last[-1] if last else None)
+        best.append(max(best[-1], length))
+    members, count = list[int](), len(last)
+    while count and (member := last[count - 1]) is not None:
+        members.append(member)
+        count = before[member]
+    return members[::-1]

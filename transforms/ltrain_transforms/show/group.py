@@ -1,7 +1,7 @@
 """The rollouts of one task in a wave, side by side, and the call at which they part."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 import polars as pl
@@ -12,7 +12,13 @@ from ltrain_transforms.datasets import derive
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.reports import GroupReference, Kind, Reference
-from ltrain_transforms.show.display_text import agent_label, call_status, output_text, shorten
+from ltrain_transforms.show.display_text import (
+    agent_label,
+    call_status,
+    format_signed,
+    output_text,
+    shorten,
+)
 from ltrain_transforms.show.tree import Row
 from ltrain_transforms.source import CreditScope, Selection, list_rollouts, read_spans
 
@@ -39,6 +45,8 @@ class MemberCall:
     """The beginning of the output, with its lines."""
     digest: str
     """Of the whole output."""
+    seq: int = 0
+    """Its position in the execution."""
 
     @property
     def choice(self) -> tuple[str, str, str]:
@@ -61,6 +69,26 @@ class Member:
     drops: tuple[str, ...]
     """Stage and reason of what is not trained of it."""
     calls: tuple[MemberCall, ...]
+
+    @property
+    def heat(self) -> list[tuple[str, str]]:
+        """A CSS class and words for each call with an advantage: `ap1` to `ap5` or `an1` to `an5`,
+        by the largest advantage of the rollout; '' for 0.
+        """
+        trained = [call for call in self.calls if call.advantage is not None]
+        largest = max((abs(call.advantage or 0.0) for call in trained), default=0.0) or 1.0
+        return [
+            (
+                _heat((call.advantage or 0.0) / largest),
+                f"{call.label}: advantage {format_signed(call.advantage)}",
+            )
+            for call in trained
+        ]
+
+
+def _heat(share: float) -> str:
+    level = round(5 * abs(share))
+    return f"a{'p' if share > 0 else 'n'}{level}" if level else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +118,30 @@ class Group:
         other = self.labels.index(self.labels[-1]) if self.labels else 0
         default = (self.members[0], self.members[other or -1])
         return by_id.get(first, default[0]), by_id.get(second, default[1])
+
+    def with_outcome(self, outcome: str) -> "Group":
+        """Return the group with the members that ended so only."""
+        kept = [at for at, member in enumerate(self.members) if member.outcome == outcome]
+        members = tuple(self.members[at] for at in kept)
+        labels = tuple(self.labels[at] for at in kept) if self.labels else ()
+        return replace(self, members=members, labels=labels, shared=count_shared(members))
+
+    def same_call(self, rollout: str, seq: int) -> list[tuple[Member, MemberCall | None]]:
+        """Return each member with the call that corresponds to one of a rollout: as the n-th of its
+        kind, name and agent. Empty if the rollout has no such call.
+        """
+        calls = [
+            call for member in self.members if member.rollout.id == rollout for call in member.calls
+        ]
+        labels = [call.label for call in calls if call.seq <= seq]
+        if not any(call.seq == seq for call in calls):
+            return []
+        label, count = labels[-1], labels.count(labels[-1])
+        found = list[tuple[Member, MemberCall | None]]()
+        for member in self.members:
+            same = [call for call in member.calls if call.label == label]
+            found.append((member, same[count - 1] if len(same) >= count else None))
+        return found
 
     def rows(self) -> list[list[MemberCall | None]]:
         """Return the calls after the shared ones: a row for each position, a column a member."""
@@ -182,7 +234,8 @@ def _call(call: Row, advantage: float | None, rewards: tuple[tuple[str, float], 
     text = visible(whole[:MAX_TEXT]) + ("…" if len(whole) > MAX_TEXT else "")
     digest = sha256(whole.encode("utf-8", "replace")).hexdigest()
     output = shorten(whole, MAX_OUTPUT)
-    return MemberCall(label, call_status(call), output, advantage, rewards, text, digest)
+    status, seq = call_status(call), int(call["seq"])
+    return MemberCall(label, status, output, advantage, rewards, text, digest, seq)
 
 
 def compare_task(

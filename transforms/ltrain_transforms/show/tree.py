@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from ltrain_transforms.calls import CONTAINERS, SLACK, longest_chain_members
 from ltrain_transforms.samples import SplitReason
 from ltrain_transforms.show.rollout import Extent, RolloutTables
 from ltrain_transforms.tables import OTHER_SPAN
@@ -66,6 +67,8 @@ class TreeCall:
     """Its row of `transitions`."""
     trained: list[TrainedTokens] = field(default_factory=list)
     drops: list[Row] = field(default_factory=list)
+    is_critical: bool = False
+    """Whether it is on the critical path of the attempt."""
 
     @property
     def times(self) -> str:
@@ -174,6 +177,7 @@ def _attempt(execution: Row, rollout: RolloutTables) -> Attempt:
         if row["written_by"] in by_call:
             by_call[row["written_by"]].wrote.append(row)
     _link_values(inputs, steps)
+    _mark_critical_path(steps)
     owners = _steps_by_span(steps)
     rewards = list[RewardEntry]()
     for row in own["rewards"]:
@@ -197,6 +201,22 @@ def _link_values(inputs: Sequence[Row], steps: Sequence[TreeCall]) -> None:
         for row in step.wrote:
             row["before"] = latest.get(row["variable"])
             latest[row["variable"]] = row["value"]
+
+
+def _mark_critical_path(steps: Sequence[TreeCall]) -> None:
+    """Mark the calls of the longest chain, of which `critical_path` of an execution is the length:
+    those that do not only enclose others.
+    """
+    enclosing = {step.call["parent_id"] for step in steps}
+    work = [
+        step
+        for step in steps
+        if step.call["kind"] not in CONTAINERS or step.call["call_id"] not in enclosing
+    ]
+    work.sort(key=lambda step: int(step.call["end"]))
+    starts, ends = ([int(step.call[name]) for step in work] for name in ("start", "end"))
+    for index in longest_chain_members(starts, ends, SLACK):
+        work[index].is_critical = True
 
 
 def _count_ids(calls: pl.DataFrame) -> pl.DataFrame:

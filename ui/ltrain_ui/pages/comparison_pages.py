@@ -1,5 +1,6 @@
 """Pages of rollouts side by side: a group, and one task under two versions."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
@@ -69,12 +70,14 @@ class ComparisonPages:
         **values: Any,
     ) -> Response:
         place, named = group.reference, request.query_params
+        outcomes, group = _by_outcome(group, named)
         pair = group.pair(named.get("first", ""), named.get("second", ""))
         chosen = ("first", "second")
         return self._renderer.page(
             "group.html.j2",
             title=title,
             group=group,
+            outcomes=outcomes,
             links=links,
             fields=[(name, text) for name, text in named.items() if name not in chosen],
             pair=dict(zip(chosen, pair, strict=True)) if pair else None,
@@ -139,3 +142,25 @@ def _runs(values: QueryParams) -> list[str]:
     """Return the runs that an address names: `runs` more than once, or once with commas."""
     named = values.getlist("runs")
     return [run for run in (named if len(named) > 1 else ",".join(named).split(",")) if run]
+
+
+def _by_outcome(
+    group: Group, values: QueryParams
+) -> tuple[list[tuple[str, int, str | None]], Group]:
+    """Return each outcome of a group with its count and the address of its rollouts, None for what
+    is shown; and the group with the outcome that an address names.
+    """
+    chosen = values.get("outcome")
+    counts = Counter(member.outcome for member in group.members)
+    others = [(name, text) for name, text in values.items() if name != "outcome"]
+    every = ("all", len(group.members), f"?{urlencode(others)}" if chosen is not None else None)
+    links = [
+        (
+            name or "not closed",
+            count,
+            None if name == chosen else f"?{urlencode([*others, ('outcome', name)])}",
+        )
+        for name, count in sorted(counts.items())
+    ]
+    shown = group if chosen is None or chosen not in counts else group.with_outcome(chosen)
+    return [every, *links] if len(counts) > 1 else [], shown

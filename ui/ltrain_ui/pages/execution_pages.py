@@ -1,7 +1,7 @@
 """Pages of executions: lists, the tree of one, and its trained tokens."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -14,13 +14,15 @@ from starlette.routing import Route
 from ltrain_collector.errors import BadParameter
 from ltrain_instrument.quantity import quantity
 from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.reports import Kind, Reference, read_siblings
+from ltrain_transforms.reports import Kind, Reference, Sibling, read_siblings
 from ltrain_transforms.show import (
     SHADES,
     CallParts,
     Extent,
     RolloutTree,
     call_rows,
+    read_group,
+    recipe_of_group,
     trained_rows,
     tree_values,
 )
@@ -53,6 +55,7 @@ class ExecutionPages:
             Route("/calls/position", self.position),
             Route("/calls/tokens", self.call_tokens),
             Route("/calls/fault", self.fault),
+            Route("/calls/siblings", self.call_in_siblings),
             Route("/calls/spans.json", self.spans),
         ]
         in_store = [
@@ -76,6 +79,7 @@ class ExecutionPages:
             title="Rollouts and traces",
             query=query,
             page=page,
+            section="Feedback" if query.values.get("unrated") else "Rollouts",
         )
 
     def _execution(self, kind: str) -> Callable[[Request], Response]:
@@ -93,19 +97,21 @@ class ExecutionPages:
             if opened.dataset is not None:
                 links.append(_other_judge(request, address))
             feedback = page_feedback(self._sources, query, shown, fields.get("rated", ""))
-            values = _values(request, address, opened, feedback) | self._siblings(shown)
+            siblings = self._siblings(shown)
+            if not query.values:
+                links += _next_samples(siblings, shown.rollout)
+            values = _values(request, address, opened, feedback) | {"siblings": siblings}
             return self._renderer.show(shown, links, crumbs=execution_crumbs(shown), **values)
 
         return execution
 
-    def _siblings(self, shown: RolloutTree) -> dict[str, Any]:
-        """Return the rollouts of its group, for the template."""
+    def _siblings(self, shown: RolloutTree) -> Sequence[Sibling]:
+        """Return the rollouts of its group."""
         group = group_of(shown)
         if group is None:
-            return {}
+            return ()
         trust = self._sources.trusted_senders()
-        read = partial(read_siblings, group=group, trust=trust)
-        return {"siblings": self._sources.read(read)}
+        return self._sources.read(partial(read_siblings, group=group, trust=trust))
 
     def rows(self, request: Request) -> Response:
         """Return a block of rows of calls."""
@@ -130,6 +136,17 @@ class ExecutionPages:
         if not rows:
             raise NothingToShow(f"Dataset '{dataset}' has no token of call #{call['seq']}.")
         return self._renderer.page("call_tokens.html.j2", rows=rows, shades=SHADES)
+
+    def call_in_siblings(self, request: Request) -> Response:
+        """Return the same call of each rollout of the group."""
+        shown, _, _ = self._part(request)
+        place, call = group_of(shown), self._call(request)
+        if place is None:
+            raise NothingToShow(f"{shown.title} has no group.")
+        recipe, label = recipe_of_group(self._sources.recipe)
+        group = self._sources.read(lambda store: read_group(store, recipe, label, place))
+        calls = group.same_call(shown.rollout, call["seq"])
+        return self._renderer.page("call_siblings.html.j2", calls=calls)
 
     def fault(self, request: Request) -> Response:
         """Return the exceptions that the spans of a call recorded."""
@@ -193,7 +210,7 @@ def _position(shown: RolloutTree, attempt: int, values: Mapping[str, str]) -> in
 
 def _call_parts(tree: Mapping[str, str]) -> CallParts:
     """Return the addresses of the calls of a tree from the parameters that name it."""
-    return CallParts(f"/calls/rows?{urlencode(tree)}", "dataset" in tree)
+    return CallParts(f"/calls/rows?{urlencode(tree)}", "dataset" in tree, "group" in tree)
 
 
 def _without_call(values: Mapping[str, str]) -> dict[str, str]:
@@ -208,6 +225,18 @@ def _tree_address(of: str, values: Mapping[str, str]) -> TreeAddress:
         raise BadParameter(f"'read' is one of {', '.join(Extent)} in an address.")
     extent = None if read is None else Extent(read)
     return TreeAddress(of, extent, values.get("by") == "recipe", bool(values.get("call")))
+
+
+def _next_samples(siblings: Sequence[Sibling], rollout: str) -> list[KeyLink]:
+    """Return the links to the samples of the group before and after a rollout."""
+    ids = [one.reference.id for one in siblings]
+    if rollout not in ids:
+        return []
+    at = ids.index(rollout)
+    before, after = siblings[:at][-1:], siblings[at + 1 :][:1]
+    links = [("Sample before", "k", one) for one in before]
+    links += [("Next sample", "j", one) for one in after]
+    return [(text, key, str(address_of(one.reference))) for text, key, one in links]
 
 
 def _other_judge(request: Request, address: TreeAddress) -> KeyLink:
@@ -226,6 +255,8 @@ def _values(
     shown, values = opened.tree, request.query_params
     tree = {"of": f"{shown.kind}:{shown.rollout}", "read": shown.extent, "tree": opened.key}
     tree["list"] = feedback.list
+    if group_of(shown) is not None:
+        tree["group"] = "yes"
     if shown.extent is Extent.TRAINED and opened.dataset is not None:
         tree["dataset"] = opened.dataset.id
     if address.by_recipe:

@@ -137,7 +137,7 @@ async function refresh() {
     const response = await fetch(location.href, { headers, cache: "no-store" });
     if (response.status === 200) {
       const next = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("main");
-      prepareTables(next);
+      document.dispatchEvent(new CustomEvent("ltrain:read", { detail: next }));
       merge(main, next);
     }
     if (response.status === 401) return report("This page is not refreshed: sign in again, with the link in the terminal.");
@@ -156,67 +156,6 @@ document.addEventListener("visibilitychange", () => {
   clearTimeout(timer);
   if (!document.hidden) refresh();
 });
-
-// Tables sort by a click on a heading; the address keeps the order. Their rows can be copied as CSV.
-const number = (text) => (/^[+-]?[\d,.]+(e[+-]?\d+)?( ?%)?$/i.test(text) ? parseFloat(text.replaceAll(",", "")) : NaN);
-const text = (cell) => cell?.textContent.trim() ?? "";
-
-function compare(a, b) {
-  if (!a || !b) return !a - !b; // an empty cell comes last
-  const [x, y] = [number(a), number(b)];
-  return isNaN(x) || isNaN(y) ? a.localeCompare(b, undefined, { numeric: true }) : x - y;
-}
-
-function sort(table, column, falls) {
-  const [body] = table.tBodies, sign = falls ? -1 : 1;
-  const rows = [...body.rows].map((row) => [text(row.cells[column]), row]);
-  rows.sort(([a], [b]) => (!a || !b ? compare(a, b) : sign * compare(a, b)));
-  body.append(...rows.map(([, row]) => row));
-  [...table.tHead.rows[0].cells].forEach((cell, at) => {
-    if (at === column) cell.setAttribute("aria-sort", falls ? "descending" : "ascending");
-    else cell.removeAttribute("aria-sort");
-  });
-}
-
-const quoted = (cell) => `"${text(cell).replaceAll('"', '""')}"`;
-
-function copy(table) {
-  return navigator.clipboard.writeText([...table.rows].map((row) => [...row.cells].map(quoted).join(",")).join("\n"));
-}
-
-// A page that is refreshed gets the same buttons, in the order of the address, before it is merged.
-function prepareTables(root) {
-  const kept = new URLSearchParams(location.search).get("sort")?.match(/^(\d+)\.(\d+)(-?)$/);
-  sortable(root).forEach((table, place) => {
-    const headings = [...table.tHead.rows[0].cells];
-    for (const cell of headings) {
-      const button = document.createElement("button");
-      Object.assign(button, { type: "button", className: "sort" });
-      button.append(...cell.childNodes);
-      cell.append(button);
-    }
-    const button = document.createElement("button");
-    Object.assign(button, { type: "button", className: "copy", textContent: "Copy as CSV" });
-    table.closest(".scroll").after(button);
-    if (kept && Number(kept[1]) === place && Number(kept[2]) < headings.length) sort(table, Number(kept[2]), kept[3] === "-");
-  });
-}
-
-function sortable(root) {
-  return [...root.querySelectorAll("table.grid")].filter((table) => table.tHead && table.tBodies[0].rows.length > 1);
-}
-
-document.addEventListener("click", ({ target }) => {
-  const cell = target.closest(".sort")?.closest("th"), button = target.closest(".scroll + .copy");
-  if (button) return copy(button.previousElementSibling.querySelector("table")).then(() => { button.textContent = "Copied"; });
-  if (!cell) return;
-  const table = cell.closest("table"), falls = cell.getAttribute("aria-sort") === "ascending";
-  sort(table, cell.cellIndex, falls);
-  const address = new URL(location.href);
-  address.searchParams.set("sort", `${sortable(document).indexOf(table)}.${cell.cellIndex}${falls ? "-" : ""}`);
-  history.replaceState(null, "", address);
-});
-prepareTables(document);
 
 // A command is copied by the button beside it.
 for (const command of document.querySelectorAll("code.command")) {

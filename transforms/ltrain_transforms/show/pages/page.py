@@ -35,6 +35,7 @@ from ltrain_transforms.reports import (
     format_cell,
 )
 from ltrain_transforms.show import credit, display_text
+from ltrain_transforms.show.group import STEPS
 from ltrain_transforms.show.pages import charts, headline
 from ltrain_transforms.show.pages.call_facts import call_badges, call_facts, state_change
 from ltrain_transforms.show.pages.call_window import CallMacros, CallName, call_window
@@ -64,6 +65,8 @@ class CallParts:
     """The address of a block of rows, `…/rows?…`; parts of calls are beside it."""
     has_tokens: bool
     """Whether the tokens of trained calls can be requested."""
+    has_siblings: bool = False
+    """Whether the same call of other rollouts of the group can be requested."""
 
     def address(self, part: str, number: int, call: Row) -> str:
         """Return the address of a part of a call in the attempt with this number."""
@@ -223,6 +226,7 @@ def page_templates() -> Environment:
         "call_facts": call_facts,
         "state_change": state_change,
         "is_plain": is_plain,
+        "compared": STEPS,
         "fold_from": FOLD_FROM,
         "name_length": MAX_NAME,
         "headline_length": MAX_HEADLINE,

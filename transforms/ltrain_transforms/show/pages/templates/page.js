@@ -188,16 +188,18 @@ const mark = (call) => call.firstElementChild.setAttribute("aria-current", "true
 // Request the parts of a body that are read only when somebody looks at it.
 let shade; // the value that colours tokens, if somebody has chosen one
 async function fillParts(place) {
-  for (const part of place.querySelectorAll("[data-part]")) {
-    const address = part.dataset.part;
-    part.removeAttribute("data-part");
-    try {
-      const response = await fetch(address);
-      if (!response.ok) throw new Error(`the server answered ${response.status}`);
-      part.replaceChildren(nodes(await response.text()));
-      if (shade) for (const one of part.querySelectorAll(".shading")) one.dataset.shade = shade;
-    } catch (error) { report(part, error); }
-  }
+  for (const part of place.querySelectorAll("[data-part]:not(details)")) await fillPart(part);
+}
+
+async function fillPart(part) {
+  const address = part.dataset.part, summary = part.querySelector(":scope > summary");
+  part.removeAttribute("data-part");
+  try {
+    const response = await fetch(address);
+    if (!response.ok) throw new Error(`the server answered ${response.status}`);
+    part.replaceChildren(...(summary ? [summary] : []), nodes(await response.text()));
+    if (shade) for (const one of part.querySelectorAll(".shading")) one.dataset.shade = shade;
+  } catch (error) { report(part, error); }
 }
 
 function report(place, error) {
@@ -286,6 +288,7 @@ async function complete() {
 
 document.addEventListener("toggle", (event) => {
   const call = event.target;
+  if (call.matches?.("details[data-part]") && call.open) return fillPart(call);
   if (!call.matches?.("details.call")) return;
   if (!call.open) openCalls.delete(call.id);
   else {
