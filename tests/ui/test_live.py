@@ -202,3 +202,11 @@ def test_ctrl_c_ends_open_streams(live: Live, browser: Browser, tmp_path: Path) 
         assert "Cancel" not in log and "Traceback" not in log
         expect(page.get_by_text("does not answer")).to_be_visible()
         context.close()
+
+
+def test_rollouts_that_run_now_are_listed_and_rules_lead_to_the_newest_wave(page: Page) -> None:
+    page.goto("/live")
+    running = page.get_by_role("region", name="Rollouts that run now")
+    expect(running.get_by_role("heading")).to_have_text("Rollouts that run now")
+    page.get_by_role("link", name="Rules", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("rules on train 0 of run demo")

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ltrain_transforms.reports.dataset import count_prompts, dataset_report
     from ltrain_transforms.reports.difference import difference_report
     from ltrain_transforms.reports.look_at import look_at
+    from ltrain_transforms.reports.open_rollouts import OpenRollouts, read_open_rollouts
     from ltrain_transforms.reports.overview import (
         MAX_RUNS,
         RunTable,
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
     )
     from ltrain_transforms.reports.task import Sibling, read_siblings, task_report
     from ltrain_transforms.reports.traffic import traffic_report
-    from ltrain_transforms.reports.wave import wave_report
+    from ltrain_transforms.reports.wave import newest_training_wave, wave_report
     from ltrain_transforms.reports.wave_rewards import RecipeResults, apply_recipe, read_results
     from ltrain_transforms.reports.waves import RunWaves, query_waves
 

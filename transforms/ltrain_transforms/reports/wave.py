@@ -26,8 +26,19 @@ SAMPLED = """
     SELECT RolloutId FROM otel.spans
     WHERE RunId = {run:String} AND Mode = {mode:String} AND Wave = {wave:UInt32} AND RolloutId != ''
 """
+NEWEST = """
+SELECT toString(RunId) AS run, toInt64(argMax(Wave, Timestamp)) AS wave FROM otel.spans
+WHERE RunId != '' AND Mode = 'train' AND RolloutId != ''
+GROUP BY run ORDER BY max(Timestamp) DESC, run LIMIT 1
+"""
 OF_RUN = "(run = '' OR run = {run:String})"
 SCORES = last_scores(SAMPLED, "rollout, name", OF_RUN) + " ORDER BY rollout, name"
+
+
+def newest_training_wave(store: Store) -> WaveReference | None:
+    """Return the training wave with the newest span; None if there is none."""
+    found = store.query(NEWEST).rows()
+    return WaveReference(found[0][0], "train", found[0][1]) if found else None
 
 
 def wave_report(

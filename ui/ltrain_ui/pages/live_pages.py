@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from ltrain_collector.admin import Arrival
 from ltrain_instrument.machine import visible
-from ltrain_transforms.reports import Kind, Reference
+from ltrain_transforms.reports import Kind, Reference, read_open_rollouts
 from ltrain_ui.addresses import address_of
 from ltrain_ui.live_spans import Cursor, LiveSpans, Update
 from ltrain_ui.pages.renderer import Renderer
@@ -31,20 +31,28 @@ class LivePages:
     """The section of the navigation."""
 
     def __init__(self, sources: Sources, renderer: Renderer) -> None:
-        self._renderer = renderer
+        self._renderer, self._sources = renderer, sources
         self._spans = LiveSpans(sources)
         sources.at_stop(self._spans.stop)
 
     def routes(self) -> list[Route]:
         """Return the addresses and their functions."""
-        return [Route("/live", self.live), Route("/live/events", self.events)]
+        return [
+            Route("/live", self.live),
+            Route("/live/rollouts", self.rollouts),
+            Route("/live/events", self.events),
+        ]
 
     async def live(self, request: Request) -> Response:
         """Show the page, which follows the stream."""
         values = {name: request.query_params.get(name, "").strip() for name in FILTERS}
-        return self._renderer.page(
-            "live.html.j2", title="Spans as they arrive", values=values, max_rows=MAX_ROWS
-        )
+        return self._renderer.page("live.html.j2", title="Live", values=values, max_rows=MAX_ROWS)
+
+    def rollouts(self, request: Request) -> Response:
+        """Return the rollouts that run now, for the page."""
+        trust = self._sources.trusted_senders()
+        found = self._sources.read(lambda store: read_open_rollouts(store, trust))
+        return self._renderer.page("live_rollouts.html.j2", found=found)
 
     async def events(self, request: Request) -> Response:
         """Stream the spans that a filter selects."""

@@ -30,7 +30,7 @@ MENU = (
         ),
     ),
     ("Judge", (("Feedback", "/feedback"), ("Compare", "/compare"))),
-    ("Ask", (("SQL", "/sql"),)),
+    ("Ask", (("SQL", "/sql"), ("Rules", "/rules"))),
 )
 """The sections of the navigation: a title, and the names and addresses of pages."""
 Crumbs = Sequence[tuple[str, str | None]]

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from hashlib import sha256
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from ltrain_collector.errors import NoStore, StoreUnreachable
+from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports import (
     Facts,
     Report,
@@ -17,6 +18,7 @@ from ltrain_transforms.reports import (
     collector_health,
     dataset_table,
     home_runs,
+    newest_training_wave,
     policy_table,
     rules_comparison,
     run_state,
@@ -47,6 +49,7 @@ class RunPages:
         """Return the addresses and their functions."""
         return [
             Route("/", self.overview),
+            Route("/rules", self.newest_rules),
             Route("/runs/{run:path}/waves/{wave:int}", self.wave),
             Route("/runs/{run:path}/waves/{wave:int}/rules", self.rules),
             Route("/runs/{run:path}/tasks/{task:path}", self.task),
@@ -104,6 +107,15 @@ class RunPages:
         )
         links = [("Wave", "u", str(address_of(wave)))]
         return self._renderer.show(report, links, crumbs=wave_crumbs(wave, ("rules", None)))
+
+    def newest_rules(self, request: Request) -> Response:
+        """Lead to what the recipe gives on the newest training wave."""
+        wave = self._sources.read(newest_training_wave)
+        if wave is None:
+            raise NothingToShow(
+                "The store has no training wave. `ltrain rules --help` tests rules on other traces."
+            )
+        return RedirectResponse(rules_address(wave), 303)
 
     def task(self, request: Request) -> Response:
         """Show a task of a run, wave by wave."""

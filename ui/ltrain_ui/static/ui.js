@@ -165,6 +165,20 @@ for (const command of document.querySelectorAll("code.command")) {
   command.after(" ", button);
 }
 
+// A part of a page that is requested again and again.
+async function poll(part) {
+  const began = performance.now();
+  try {
+    const response = document.hidden ? undefined : await fetch(part.dataset.poll, { cache: "no-store" });
+    if (response?.ok) {
+      const next = new DOMParser().parseFromString(await response.text(), "text/html").body;
+      mergeChildren(part, [...next.childNodes]);
+    }
+  } catch { /* the sentence on the stream says that the server is away */ }
+  setTimeout(poll, pauseAfter(performance.now() - began), part);
+}
+document.querySelectorAll("[data-poll]").forEach(poll);
+
 // Spans as they arrive: each event has new rows, and its id is where the next connection goes on.
 const table = document.querySelector("table[data-events]");
 let events, last = "", skipped = 0, paused = false;
