@@ -150,7 +150,7 @@ def test_spans_arrive_once_each_also_after_a_pause(page: Page, live: Live) -> No
 
 def test_a_filter_selects_spans(page: Page, live: Live) -> None:
     page.goto("/live")
-    page.get_by_label("run").fill("another")
+    page.get_by_role("textbox", name="run").fill("another")
     page.get_by_role("button", name="Filter").click()
     expect(page.get_by_text("Following the store: no span yet.")).to_be_visible()
     assert "run=another" in page.url

@@ -59,6 +59,8 @@ class Facts:
 
     title: str
     rows: tuple[tuple[str, Fact], ...]
+    is_folded: bool = False
+    """Whether a page shows it only when somebody opens it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,21 +111,21 @@ def run_report(
     rollouts = sum(wave.rollouts for wave in run_waves.waves)
     policies = sorted({policy for wave in run_waves.waves for policy in wave.policies})
     facts = Facts(
-        "Run",
+        "Details",
         (
-            ("state", state.progress),
-            *((("error", state.error),) if state.error else ()),
             ("waves", f"{len(run_waves.waves):,}"),
             ("rollouts", f"{rollouts:,}"),
             ("policies", tuple(Reference(Kind.POLICY, name) for name in policies) or "none"),
             *((("other spans", f"{results.other_spans:,}"),) if results else ()),
             ("judged by", recipe_label),
         ),
+        is_folded=True,
     )
+    error = (Facts("Error", (("error", state.error),)),) if state.error else ()
     alarms = (alarm_facts(run, run_waves.alarms),) if run_waves.alarms else ()
     tiles = Tiles("Figures", tuple(_tiles(run_waves, results, train, others, durations)))
-    parts: Parts = (facts, tiles, *alarms, *(chart for chart in charts if chart.series), *grids)
-    return Report(f"run {run}", "", parts, _data(run, run_waves, results, durations, state))
+    parts: Parts = (*error, facts, tiles, *alarms, *(chart for chart in charts if chart.series), *grids)
+    return Report(f"run {run}", state.progress, parts, _data(run, run_waves, results, durations, state))
 
 
 def _tiles(
