@@ -64,6 +64,10 @@ def test_content_and_lineage(made: Dataset, recipe: Recipe, tmp_path: Path) -> N
     assert lineage["recipe"] == recipe.digest
     assert (lineage["task files"], lineage["base"]) == ("d1g357", "model m1")
     assert lineage["selected"] == "mode train, run demo"
+    assert rows(found, "Rewards by rule") == [
+        ("answer", "runner", 1.0, 2, 1.0, 0.5),
+        ("tool-failed", "rule", 1.0, 1, pytest.approx(-0.2), pytest.approx(-0.2)),
+    ]
     numbers = {row[0]: row[1:] for row in rows(found, "Distribution")}
     assert numbers["outcome of an execution"] == (2, 0, 0, 0.5, 0.5, 1, 1)
     assert numbers["trained tokens of a row"] == (2, 2, 2, 2, 2, 2, 2)

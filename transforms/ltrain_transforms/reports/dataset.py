@@ -40,6 +40,7 @@ def dataset_report(dataset: Dataset, trained: Fact = ()) -> Report:
         Grid("Rows", ("table", "rows"), tuple(_rows(dataset))),
         _executions(dataset),
         *_histograms(values),
+        Grid("Rewards by rule", RULES, tuple(_rules(dataset)), "none"),
         Grid("Distribution", NUMBERS, tuple(_numbers(values))),
         Grid("Tokens", ("rows", "count"), tuple(manifest.get("token_sources", {}).items())),
         Grid("Merging", ("what", "count"), tuple(_merging(dataset).items())),
@@ -116,6 +117,25 @@ def _executions(dataset: Dataset) -> Grid:
 
 
 NUMBERS = ("of", "count", "min", "10%", "median", "mean", "90%", "max")
+
+
+RULES = ("rule", "source", "weight", "rewards", "sum", "mean")
+
+
+def _rules(dataset: Dataset) -> Iterator[tuple[Cell, ...]]:
+    """Yield what each rule gave, with its weight in the recipe."""
+    recipe = dataset.manifest["recipe"]
+    weights = {rule.get("name"): rule.get("weight") for rule in recipe["reward"]}
+    value = pl.col("value")
+    counted = (
+        dataset.scan("rewards")
+        .group_by("rule", "source")
+        .agg(count=pl.len(), sum=value.sum(), mean=value.mean())
+        .sort("rule", "source")
+        .collect()
+    )
+    for rule, source, count, total, mean in counted.iter_rows():
+        yield rule, source, weights.get(rule), count, total, mean
 
 
 SHOWN = ("outcome of an execution", "advantage of a call", "trained tokens of a row")

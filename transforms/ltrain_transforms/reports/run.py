@@ -124,8 +124,17 @@ def run_report(
     error = (Facts("Error", (("error", state.error),)),) if state.error else ()
     alarms = (alarm_facts(run, run_waves.alarms),) if run_waves.alarms else ()
     tiles = Tiles("Figures", tuple(_tiles(run_waves, results, train, others, durations)))
-    parts: Parts = (*error, facts, tiles, *alarms, *(chart for chart in charts if chart.series), *grids)
-    return Report(f"run {run}", state.progress, parts, _data(run, run_waves, results, durations, state))
+    parts: Parts = (
+        *error,
+        facts,
+        tiles,
+        *alarms,
+        *(chart for chart in charts if chart.series),
+        *grids,
+    )
+    return Report(
+        f"run {run}", state.progress, parts, _data(run, run_waves, results, durations, state)
+    )
 
 
 def _tiles(
