@@ -50,7 +50,7 @@ def test_histograms_hold_every_value_once(made: Dataset, tmp_path: Path) -> None
     assert list(histograms) == ["Outcome of an execution", "Advantage of a call"]
     outcome = histograms["Outcome of an execution"]
     assert [count for _, _, count in outcome] == [1, *[0] * 22, 1]
-    assert (outcome[0][0], outcome[-1][1]) == (0.0, pytest.approx(1.0))
+    assert (outcome[0][0], outcome[-1][1]) == pytest.approx((0.0, 1.0))
     assert sum(count for _, _, count in histograms["Advantage of a call"]) == 2
 
 

@@ -49,7 +49,7 @@ class Command:
         return self.text
 
 
-Cell = str | int | float | None | AnyReference | tuple[AnyReference, ...] | Share | Spark
+Cell = str | int | float | None | AnyReference | tuple[AnyReference, ...] | Share | Spark | Command
 Fact = str | AnyReference | tuple[AnyReference, ...] | Command
 
 
@@ -174,7 +174,7 @@ class Report:
     """The same content for `--json`."""
 
 
-def format_cell(value: Cell | Fact) -> str:
+def format_cell(value: Cell) -> str:
     """Format a cell: integers in full, floats with three decimals or three significant digits."""
     if value is None:
         return ""

@@ -8,7 +8,16 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.settings import HOME
-from ltrain_transforms.reports import AnyReference, Cell, Grid, Report, Share, Spark, format_cell
+from ltrain_transforms.reports import (
+    AnyReference,
+    Cell,
+    Command,
+    Grid,
+    Report,
+    Share,
+    Spark,
+    format_cell,
+)
 from ltrain_transforms.show.lookup import look_up, look_up_in_home, look_up_in_store
 from ltrain_transforms.show.pages import render_page
 from ltrain_transforms.show.tree import RolloutTree
@@ -59,7 +68,11 @@ class Shown:
 
 
 def _plain(cell: Cell) -> str | float | int | None:
-    return format_cell(cell) if isinstance(cell, AnyReference | tuple | Share | Spark) else cell
+    return (
+        format_cell(cell)
+        if isinstance(cell, AnyReference | tuple | Share | Spark | Command)
+        else cell
+    )
 
 
 def show(
