@@ -11,7 +11,12 @@ if TYPE_CHECKING:
         local_person,
         save_feedback,
     )
-    from ltrain_collector.feedback.ratings import Conflict, Ratings, read_ratings
+    from ltrain_collector.feedback.ratings import (
+        Conflict,
+        Ratings,
+        count_ratings,
+        read_ratings,
+    )
     from ltrain_collector.feedback.record import Feedback, parse_feedback, read_times, to_request
     from ltrain_collector.feedback.reward_command import record_reward
 

@@ -72,10 +72,15 @@ class Ratings:
     conflicts: list[Conflict]
 
 
+def count_ratings(store: Store, name: str) -> dict[str, int]:
+    """Return the number of executions that each person has rated under a name."""
+    return dict(store.query(_PEOPLE, {"name": name}).iter_rows())
+
+
 def read_ratings(store: Store, name: str) -> Ratings:
     """Return the ratings by people under a name."""
     parameters = {"name": name}
     [(pairs, equal)] = store.query(_PAIRS, parameters).rows()
-    people = dict(store.query(_PEOPLE, parameters).iter_rows())
+    people = count_ratings(store, name)
     conflicts = store.query(_CONFLICTS, parameters).iter_rows()
     return Ratings(people, pairs, equal, [Conflict(*row) for row in conflicts])

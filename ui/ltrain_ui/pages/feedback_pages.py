@@ -18,6 +18,7 @@ from ltrain_collector.errors import BadFeedback
 from ltrain_collector.feedback import (
     Feedback,
     StoredFeedback,
+    count_ratings,
     list_feedback,
     read_ratings,
     save_feedback,
@@ -240,7 +241,7 @@ def _queue(sources: Sources, query: ListQuery, unit: str, rated: str) -> Queue:
     kind, _, last = rated.partition(":")
 
     def read(store: Store) -> Queue:
-        done = read_ratings(store, name).people.get(person, 0)
+        done = count_ratings(store, name).get(person, 0)
         left = _at_most(len(read_lines(store, query.filter, MOST_LEFT + 1)))
         undo = (kind, last) if kind in TARGET_KINDS and last else None
         skip = next_unrated(store, query, unit)
