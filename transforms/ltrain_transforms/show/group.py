@@ -19,6 +19,7 @@ from ltrain_transforms.show.display_text import (
     output_text,
     shorten,
 )
+from ltrain_transforms.show.trained_rows import shade_class
 from ltrain_transforms.show.tree import Row
 from ltrain_transforms.source import CreditScope, Selection, list_rollouts, read_spans
 
@@ -72,23 +73,16 @@ class Member:
 
     @property
     def heat(self) -> list[tuple[str, str]]:
-        """A CSS class and words for each call with an advantage: `ap1` to `ap5` or `an1` to `an5`,
-        by the largest advantage of the rollout; '' for 0.
-        """
-        trained = [call for call in self.calls if call.advantage is not None]
-        largest = max((abs(call.advantage or 0.0) for call in trained), default=0.0) or 1.0
+        """A CSS class and words for each call with an advantage, shaded by the largest one."""
+        trained = [(call, call.advantage) for call in self.calls if call.advantage is not None]
+        largest = max((abs(advantage) for _, advantage in trained), default=0.0)
         return [
             (
-                _heat((call.advantage or 0.0) / largest),
-                f"{call.label}: advantage {format_signed(call.advantage)}",
+                shade_class("advantage", advantage, largest),
+                f"{call.label}: advantage {format_signed(advantage)}",
             )
-            for call in trained
+            for call, advantage in trained
         ]
-
-
-def _heat(share: float) -> str:
-    level = round(5 * abs(share))
-    return f"a{'p' if share > 0 else 'n'}{level}" if level else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,11 +72,14 @@ class TrainedRow:
 def _classes(token: Token, largest: Mapping[str, float]) -> str:
     if not token.trained:
         return ""
-    shades = (_shade(name, getattr(token, name), largest[name]) for name in SHADES)
+    shades = (shade_class(name, getattr(token, name), largest[name]) for name in SHADES)
     return " ".join(filter(None, shades))
 
 
-def _shade(name: str, number: float, largest: float) -> str:
+def shade_class(name: str, number: float, largest: float) -> str:
+    """Return the CSS class of a number among others: the initial of its name, `p` or `n` for its
+    sign, and a level from 1 to `LEVELS`; '' for 0.
+    """
     if not number:
         return ""
     level = max(1, round(LEVELS * abs(number) / largest))
