@@ -227,14 +227,14 @@ def measure(ui: Ui, runs: int) -> dict[str, Any]:
     body = page.request.get(page.url).body()
     expect(page.locator("#extent")).to_contain_text("by the recipe as it is now")
     credit = time.monotonic() - start
-    page.locator("details.call summary").first.focus()
+    page.locator(".call > summary").first.focus()
     start = time.monotonic()
     page.keyboard.press("End")
-    expect(page.locator(f".row[aria-posinset='{steps_of(large)}'] summary")).to_be_focused()
+    expect(page.locator(f".row[aria-posinset='{steps_of(large)}'] .call > summary")).to_be_focused()
     jump = time.monotonic() - start
     start = time.monotonic()
     page.keyboard.press("Enter")
-    expect(page.locator("details.call[open] .inside")).to_be_visible()
+    expect(page.locator(".chosen .inside")).to_be_visible()
     opened = time.monotonic() - start
     first = {calls: median(values) for calls, values in seconds.items()}
     return {

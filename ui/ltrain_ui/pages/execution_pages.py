@@ -106,9 +106,9 @@ class ExecutionPages:
         return execution
 
     def _siblings(self, shown: RolloutTree) -> Sequence[Sibling]:
-        """Return the rollouts of its group."""
+        """Return the rollouts of its group; none for the first calls, which are there at once."""
         group = group_of(shown)
-        if group is None:
+        if group is None or shown.extent is Extent.FIRST:
             return ()
         trust = self._sources.trusted_senders()
         return self._sources.read(partial(read_siblings, group=group, trust=trust))
