@@ -180,8 +180,8 @@ def test_forms_need_no_script(link: str, browser: Browser, signed_in: BrowserCon
     page.goto("/rollouts?run=demo&mode=val")
     page.get_by_role("link", name=re.compile("^[0-9a-f]{12}$")).last.click()
     page.get_by_role("button", name="Good").first.click()
-    given = page.locator("section.feedback .entries b", has_text="reward")
-    expect(given).to_have_text(["reward 1"])
+    ratings = page.locator("section.feedback .entries b", has_text="reward")
+    expect(ratings).to_have_text(["reward 1"])
     context.close()
 
 
