@@ -17,7 +17,7 @@ from ltrain_transforms.traces import parse_json, to_text
 
 OF_WAVE = """
     SELECT RolloutId FROM otel.spans
-    WHERE RunId = {run:String} AND toString(Mode) = {mode:String} AND Wave = {wave:Int64}
+    WHERE RunId = {run:String} AND Mode = {mode:String} AND Wave = {wave:UInt32}
         AND RolloutId != ''
 """
 SCORES = f"""
