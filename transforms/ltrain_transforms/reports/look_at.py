@@ -12,17 +12,13 @@ from ltrain_instrument.quantity import quantity
 from ltrain_transforms.reports.alarms import Alarm
 from ltrain_transforms.reports.references import Kind, Reference
 from ltrain_transforms.reports.report import Cell, Grid, format_cell
+from ltrain_transforms.reports.wave import SAMPLED
 from ltrain_transforms.reports.waves import Wave, last_scores
 from ltrain_transforms.traces import parse_json, to_text
 
-OF_WAVE = """
-    SELECT RolloutId FROM otel.spans
-    WHERE RunId = {run:String} AND Mode = {mode:String} AND Wave = {wave:UInt32}
-        AND RolloutId != ''
-"""
 SCORES = f"""
 WITH judged AS (
-    {last_scores(OF_WAVE, "rollout, name")}
+    {last_scores(SAMPLED, "rollout, name")}
 )
 SELECT rollout, name, score, task, failed, span FROM judged JOIN (
     SELECT RolloutId AS rollout, max(TaskId) AS task,

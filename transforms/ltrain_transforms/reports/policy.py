@@ -7,7 +7,6 @@ from pathlib import Path
 from statistics import stdev
 from typing import Any
 
-from ltrain_instrument.files import path_component
 from ltrain_instrument.quantity import quantity
 from ltrain_transforms.datasets import list_datasets
 from ltrain_transforms.errors import BadPolicyFile, NothingToShow
@@ -33,10 +32,10 @@ from ltrain_transforms.reports.report import (
     Part,
     Report,
     format_size,
+    intervals,
     join_names,
 )
-from ltrain_transforms.reports.run_state import list_runs
-from ltrain_transforms.run_events import Evaluated, read_events
+from ltrain_transforms.reports.run_state import held_out_scores
 
 MAX_NODES = 60
 """Versions in the graph of a policy: the latest."""
@@ -75,7 +74,7 @@ def policy_report(home: Path, name: str, number: int | None) -> Report:
     files = tuple(
         (name, format_size(file.size), file.sha256[:16]) for name, file in own.files.items()
     )
-    scores = read_version_scores(home, name)
+    scores = _scores(home, name)
     parts: tuple[Part, ...] = (
         facts,
         Graph("Versions", tuple(_nodes(folder, versions, wanted, current, scores))),
@@ -103,17 +102,13 @@ Scores = dict[int, tuple[float, float | None]]
 than two tasks."""
 
 
-def read_version_scores(home: Path, policy: str) -> Scores:
-    """Return the last held-out score of each version of a policy, of the journals of a home."""
-    scores: Scores = {}
-    for run in reversed(list_runs(home)):
-        with suppress(OSError, ValueError):  # the page of the run has the error
-            for event in read_events(home / "runs" / path_component(run)):
-                if isinstance(event, Evaluated) and event.mode == "val":
-                    own = event.policies.get(policy)
-                    if own is not None and own.score is not None:
-                        scores[own.version] = own.score, _margin(list(own.tasks.values()))
-    return scores
+def _scores(home: Path, policy: str) -> Scores:
+    found = held_out_scores(home, policy)
+    return {
+        version: (own.score, _margin(list(own.tasks.values())))
+        for version, own in sorted(found.items())
+        if own.score is not None
+    }
 
 
 def _margin(tasks: Sequence[float]) -> float | None:
@@ -123,12 +118,8 @@ def _margin(tasks: Sequence[float]) -> float | None:
 def _score_chart(scores: Scores) -> Iterator[Chart]:
     if len(scores) < 2:
         return
-    points = tuple((number, score) for number, (score, _) in sorted(scores.items()))
-    band = [
-        (number, score - margin, score + margin)
-        for number, (score, margin) in sorted(scores.items())
-        if margin is not None
-    ]
+    points = tuple((number, score) for number, (score, _) in scores.items())
+    band = intervals((number, *score) for number, score in scores.items())
     series = (("score", points),)
     yield Chart("Held-out score, 95 % interval", "version", "score", series, bands={"score": band})
 

@@ -1,7 +1,7 @@
 """A report on a run, a dataset or a policy: facts, tables and charts, before they are rendered."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +102,11 @@ class Grid:
 Points = tuple[tuple[float, float], ...]
 Interval = tuple[float, float, float]
 """A value on the axis x, and the lower and the upper end of the interval there."""
+
+
+def intervals(means: Iterable[tuple[float, float, float | None]]) -> list[Interval]:
+    """Return the intervals of a value on the axis x, a mean and its margin, where it has one."""
+    return [(x, mean - margin, mean + margin) for x, mean, margin in means if margin is not None]
 
 
 @dataclass(frozen=True, slots=True)

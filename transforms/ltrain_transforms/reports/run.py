@@ -21,6 +21,7 @@ from ltrain_transforms.reports.report import (
     Tile,
     Tiles,
     format_cell,
+    intervals,
 )
 from ltrain_transforms.reports.run_state import RunState
 from ltrain_transforms.reports.wave_rewards import RecipeResults
@@ -75,7 +76,7 @@ def run_report(
     prompts = _by_training_wave(results.prompts, "prompt", "calls", run_waves) if results else {}
     durations = phase_seconds(run_waves)
     updates = run_waves.updates
-    metrics = {name: _metric_means(updates, name) for name in _metric_names(updates)}
+    metrics = {name: metric_means(updates, name) for name in _metric_names(updates)}
     plotted = {name: metrics[name] for name in METRICS if name in metrics}
     training, validation, testing = ((run, mode) for mode in ("train", "val", "test"))
     only_val = {wave.mode for wave in run_waves.waves} <= {"train", "val", "test"}
@@ -214,14 +215,11 @@ def _split_evaluations(
 
 def _bands(evaluations: pl.DataFrame) -> dict[str, list[Interval]]:
     """Return the interval of each mean of more than one rollout, by the name of the evaluation."""
-    mean, margin = pl.col("mean"), pl.col("margin")
-    ends = evaluations.drop_nulls("margin").select(
-        "name", "wave", low=mean - margin, high=mean + margin
-    )
-    bands: dict[str, list[Interval]] = defaultdict(list)
-    for name, wave, low, high in ends.sort("name", "wave").iter_rows():
-        bands[name].append((wave, low, high))
-    return dict(bands)
+    rows = evaluations.sort("name", "wave").select("name", "wave", "mean", "margin").iter_rows()
+    means: dict[str, list[tuple[float, float, float | None]]] = defaultdict(list)
+    for name, *mean in rows:
+        means[name].append(tuple(mean))
+    return {name: intervals(own) for name, own in means.items()}
 
 
 def _with_mode() -> pl.Expr:
@@ -253,7 +251,7 @@ def _metric_names(updates: Iterable[WaveUpdate]) -> list[str]:
     return sorted({name for update in updates for step in update.steps for name in step})
 
 
-def _metric_means(updates: Sequence[WaveUpdate], name: str) -> dict[int, float]:
+def metric_means(updates: Sequence[WaveUpdate], name: str) -> dict[int, float]:
     """Return the mean of a metric over the steps of each wave."""
     values = {}
     for update in updates:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from ltrain_collector.store import Store
 from ltrain_instrument.quantity import quantity
 from ltrain_transforms.reports.references import Kind, Reference
-from ltrain_transforms.reports.report import Cell, Chart, Grid, Interval, Points, Report
-from ltrain_transforms.reports.run import METRICS, phase_seconds
+from ltrain_transforms.reports.report import Cell, Chart, Grid, Interval, Points, Report, intervals
+from ltrain_transforms.reports.run import METRICS, metric_means, phase_seconds
 from ltrain_transforms.reports.wave_rewards import read_results
 from ltrain_transforms.reports.waves import RunWaves, Wave, query_waves
 from ltrain_transforms.traces import sender_roles
@@ -55,7 +56,7 @@ def run_overlay(
         _scores(found, places, "val", "Held-out score, 95 % interval"),
         _scores(found, places, "train", "Reward in training"),
         _updates(found, places, "Seconds of a wave", _seconds),
-        *(_updates(found, places, f"Step: {name}", _metric(name)) for name in METRICS),
+        *(_updates(found, places, f"Step: {name}", partial(_metric, name)) for name in METRICS),
     ]
     drawn = [
         Chart(title, LABELS[by], label, series, bands=bands, is_integer=by is not Progress.HOUR)
@@ -116,7 +117,7 @@ def _scores(
         if rows:
             series.append((run, tuple((x, mean) for x, mean, _ in rows)))
             if mode == "val":
-                bands[run] = [(x, mean - m, mean + m) for x, mean, m in rows if m is not None]
+                bands[run] = intervals(rows)
     return title, "mean of the rollouts", tuple(series), bands
 
 
@@ -149,15 +150,8 @@ def _seconds(found: RunWaves) -> dict[int, float]:
     return total
 
 
-def _metric(name: str) -> Callable[[RunWaves], Mapping[int, float]]:
-    def value(found: RunWaves) -> dict[int, float]:
-        numbers = {
-            update.wave: [step[name] for step in update.steps if name in step]
-            for update in found.updates
-        }
-        return {wave: sum(own) / len(own) for wave, own in numbers.items() if own}
-
-    return value
+def _metric(name: str, found: RunWaves) -> dict[int, float]:
+    return metric_means(found.updates, name)
 
 
 def _row(run: str, found: RunWaves, tokens: int) -> tuple[Cell, ...]:

@@ -5,9 +5,9 @@ file has to be rewritten for it, so a killed run is `stopped` at once.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
@@ -23,9 +23,11 @@ from ltrain_transforms.errors import NoDataset
 from ltrain_transforms.run_events import (
     JOURNAL,
     AnyEvent,
+    Evaluated,
     Failed,
     Finished,
     Opened,
+    PolicyScore,
     Published,
     Started,
     Trained,
@@ -89,16 +91,36 @@ class _Record:
     updates: int | None = None
     planned: int | None = None
     error: str = ""
+    scores: Mapping[tuple[str, int], PolicyScore] = field(default_factory=dict)
+    """The last held-out score of each policy and version."""
 
 
 def list_runs(home: Path) -> list[str]:
     """Return the names of the runs of a home, the one that was changed last first."""
-    records = list[tuple[int, str]]()
+    return [record.run for record in _records(home)]
+
+
+def held_out_scores(home: Path, policy: str) -> dict[int, PolicyScore]:
+    """Return the last held-out score of each version of a policy, of the journals of a home."""
+    return {
+        version: score
+        for record in reversed(_records(home))
+        for (name, version), score in record.scores.items()
+        if name == policy
+    }
+
+
+def _records(home: Path) -> list[_Record]:
+    """Return the readable records of a home's runs, the one that was changed last first."""
+    records = list[tuple[int, str, _Record]]()
     for folder in (home / "runs").glob("*"):
         with suppress(OSError, ValueError, KeyError, TypeError):
-            name = JOURNAL if (folder / JOURNAL).exists() else ROLLOUTS_ONLY
-            records.append(((folder / name).stat().st_mtime_ns, _record(folder).run))
-    return [name for _, name in sorted(records, reverse=True)]
+            name, record = (
+                JOURNAL if (folder / JOURNAL).exists() else ROLLOUTS_ONLY,
+                _record(folder),
+            )
+            records.append(((folder / name).stat().st_mtime_ns, record.run, record))
+    return [record for *_, record in sorted(records, key=lambda each: each[:2], reverse=True)]
 
 
 def run_state(home: Path, run: str) -> RunState:
@@ -160,6 +182,13 @@ def _read_journal(folder: Path, changed: int, size: int) -> _Record:
         None if opened and planned is None else _count_updates(first, events),
         planned,
         last.error if isinstance(last, Failed) else "",
+        {
+            (policy, score.version): score
+            for event in events
+            if isinstance(event, Evaluated) and event.mode == "val"
+            for policy, score in event.policies.items()
+            if score.score is not None
+        },
     )
 
 

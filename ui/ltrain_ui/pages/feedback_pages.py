@@ -186,7 +186,6 @@ class FeedbackPages:
         return self._renderer.page(
             "queue.html.j2",
             title="Feedback",
-            query=query,
             name=name,
             fields=[("unrated", name), *values.items()],
             left=_at_most(len(lines)),
